@@ -1,0 +1,163 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Format is the major format that this version writes.
+const Format = 1
+
+// SessionKind says who made a session.
+type SessionKind string
+
+// The kinds of session.
+const (
+	KindRoot     SessionKind = "root"
+	KindFork     SessionKind = "fork"
+	KindSubagent SessionKind = "subagent"
+	KindHeadless SessionKind = "headless"
+	KindImported SessionKind = "imported"
+)
+
+// Header is what is fixed when a session is made; it is written once and never changed.
+type Header struct {
+	Format     int         `json:"format"`
+	ID         ID          `json:"id"`
+	CreatedAt  int64       `json:"createdAt"` // Unix milliseconds
+	Kind       SessionKind `json:"kind"`
+	Cwd        string      `json:"cwd"`
+	Project    string      `json:"project,omitzero"`
+	Parent     *Parent     `json:"parent,omitzero"`
+	SeedLength Seq         `json:"seedLength,omitzero"` // events inherited from the parent at the fork
+	Depth      int         `json:"depth,omitzero"`      // of delegation
+	Imported   *Imported   `json:"imported,omitzero"`
+
+	Extra jsontext.Value `json:",embed"` // members this version does not know; kept
+}
+
+// Parent is the lineage of a fork: the session and the seq it was cut at (None for an empty source),
+// the link there, and where each inherited event lies.
+type Parent struct {
+	ID   ID   `json:"id"`
+	Seq  Seq  `json:"seq"`
+	Link Link `json:"link"`
+	// Spans name the session whose own files hold each part of the inherited prefix, in order and
+	// without gaps from 0, so that a fork of a fork of a fork is read without recursion.
+	Spans []OriginSpan `json:"spans"`
+	// Activity is the activity time at the fork point, so that a list does not need the parent.
+	Activity int64 `json:"activity,omitzero"`
+}
+
+// OriginSpan says that the seqs from the end of the span before it to End-1 are in the own files of ID.
+type OriginSpan struct {
+	ID  ID  `json:"id"`
+	End Seq `json:"end"`
+}
+
+// Imported names the file that a session was imported from.
+type Imported struct {
+	Tool   string `json:"tool"`
+	SHA256 string `json:"sha256"`
+	Events Seq    `json:"events"`
+}
+
+// OwnFrom is the seq below which queue and open questions are not this session's own: a fork does not
+// inherit its parent's pending input, nor an import its source's.
+func (h Header) OwnFrom() Seq {
+	n := h.SeedLength
+	if h.Imported != nil {
+		n = max(n, h.Imported.Events)
+	}
+	return n
+}
+
+// Origin returns the session that logged seq: h.ID, or an ancestor for an inherited seq.
+func (h Header) Origin(seq Seq) ID {
+	if h.Parent != nil {
+		for _, sp := range h.Parent.Spans {
+			if seq < sp.End {
+				return sp.ID
+			}
+		}
+	}
+	return h.ID
+}
+
+// Spans returns the origin spans of the first n events of the session with header h: what a child
+// forked at n-1 writes into its header.
+func (h Header) Spans(n Seq) []OriginSpan {
+	var out []OriginSpan
+	from := Seq(0)
+	if h.Parent != nil {
+		for _, sp := range h.Parent.Spans {
+			if from >= n {
+				return out
+			}
+			out = append(out, OriginSpan{sp.ID, min(sp.End, n)})
+			from = sp.End
+		}
+	}
+	if from < n {
+		out = append(out, OriginSpan{h.ID, n})
+	}
+	return out
+}
+
+// Validate checks what every reader relies on.
+func (h Header) Validate() error {
+	var errs []error
+	if err := ValidID(h.ID); err != nil {
+		errs = append(errs, err)
+	}
+	if h.Format != Format {
+		errs = append(errs, fmt.Errorf("format %d is not %d", h.Format, Format))
+	}
+	if h.Kind == "" {
+		errs = append(errs, errors.New("no kind"))
+	}
+	if h.SeedLength < 0 || h.Depth < 0 {
+		errs = append(errs, errors.New("a negative length"))
+	}
+	if h.SeedLength > 0 && h.Parent == nil {
+		errs = append(errs, errors.New("a seedLength without a parent"))
+	}
+	if p := h.Parent; p != nil {
+		if p.Seq != h.SeedLength-1 {
+			errs = append(errs, fmt.Errorf("parent seq %d does not fit seedLength %d", p.Seq, h.SeedLength))
+		}
+		end := Seq(0)
+		for _, sp := range p.Spans {
+			if sp.End <= end || ValidID(sp.ID) != nil {
+				errs = append(errs, fmt.Errorf("span %s to %d is empty or has a bad id", sp.ID, sp.End))
+			}
+			end = sp.End
+		}
+		if end != h.SeedLength {
+			errs = append(errs, fmt.Errorf("spans end at %d, seedLength is %d", end, h.SeedLength))
+		}
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("session: header: %w", errors.Join(errs...))
+	}
+	return nil
+}
+
+// ValidID checks that id is lower case and safe as a file name: 4 to 64 characters a-z, 0-9, '-' and
+// '_', beginning with a letter or digit.
+func ValidID(id ID) error {
+	if len(id) < 4 || len(id) > 64 {
+		return fmt.Errorf("session: id %q: want 4 to 64 characters", id)
+	}
+	for i, c := range []byte(id) {
+		switch {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+		case (c == '-' || c == '_') && i > 0:
+		default:
+			return fmt.Errorf("session: id %q: only a-z, 0-9, '-' and '_' are allowed", id)
+		}
+	}
+	return nil
+}

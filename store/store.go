@@ -1,0 +1,199 @@
+// Package store is the seam between sessions and whatever keeps them: the interfaces a driver
+// implements, the errors it answers with, and what is built on the seam alone (Load, Fork).
+//
+// A driver implements Store and as many of the capabilities (Forker, Lister, Blobs) as it can; they
+// are found by type assertion. The suite in package storetest is the contract in executable form: a
+// driver that passes it can be used anywhere.
+//
+// Four words are never mixed. An event is accepted when it is in a session's memory; written when it
+// survives the death of the process; synced when it survives loss of power; acknowledged when
+// somebody was told that it is safe, which is only said of what is synced.
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/strandline-dev/strandline/session"
+)
+
+// Pos is a place in a log: the next seq, and the link of the record before it. Two logs with equal
+// Pos hold equal events up to there.
+type Pos struct {
+	Next session.Seq
+	Link session.Link
+}
+
+// Store is what every driver offers. All methods are safe for concurrent use. They answer with the
+// errors of this package; "not there" (ErrNotFound) is never confused with "cannot be read".
+// Cancellation returns context.Cause.
+type Store interface {
+	Reader
+	Opener
+	// Close ends every writer and waits for the driver's goroutines. Idempotent.
+	Close() error
+}
+
+// Reader reads sessions. It takes no lease and writes nothing.
+type Reader interface {
+	// Stat returns the facts of a session without loading it. A session that cannot be read has a
+	// Stat with State StateDamaged or StateUnsupported and a Reason, not an error; errors are
+	// ErrNotFound and failures of the medium.
+	Stat(ctx context.Context, id session.ID) (Stat, error)
+	// Read returns a valid prefix of the log, also while someone writes. The caller closes it.
+	// Damage inside the log is in Snapshot.Damage, and Prefix ends before it.
+	Read(ctx context.Context, id session.ID) (*Snapshot, error)
+}
+
+// Opener hands out the right to write. At most one Writer of a session exists at any time, in all
+// processes; the engine releases it when its holder dies.
+type Opener interface {
+	// Create reserves an id. Nothing is stored until the first Append; Close before that leaves no
+	// trace. ErrExists if the id is stored or held, in any process, also in the trash.
+	Create(ctx context.Context, h session.Header) (Writer, error)
+	// Open takes the exclusive lease, or fails with *BusyError at once (also for a second handle in
+	// this process). It changes no byte of the log. ErrNotFound, *DamagedError, *UnsupportedError,
+	// *ReadOnlyError say why a session cannot be written to.
+	Open(ctx context.Context, id session.ID) (Writer, error)
+}
+
+// Writer is one life of a session: the hold from its lease to its release or death. Append and
+// Flush are called by one goroutine at a time; the other methods at any time.
+type Writer interface {
+	Header() session.Header
+	// Opened is what was stored when the lease was taken. It stays readable until Close.
+	Opened() *Snapshot
+	// Append writes a contiguous batch that begins at the next seq and returns when it is written. The
+	// first Append of a life carries the pending prefix. *FencedError: another life got there
+	// first, and nothing of the batch counts. Any other error: the batch is not saved; calling again
+	// with the same events (more may follow them) tries again, and events that are already written are
+	// accepted again when they are equal.
+	Append(ctx context.Context, events []session.Event) (Pos, error)
+	// Flush syncs everything written before, checks that this life still owns the log, and returns the
+	// synced position: what is below it may be acknowledged. After a failed sync, everything above the
+	// last synced position counts as not saved: append it again.
+	Flush(ctx context.Context) (Pos, error)
+	// Stored returns the written events, from 0, readable until Close.
+	Stored() session.Prefix
+	// Base is the first seq of this life's oldest segment, session.None before the first Append.
+	Base() session.Seq
+	// Close releases the lease. It does not sync. Idempotent.
+	Close() error
+}
+
+// Snapshot is a valid prefix of one log at one moment.
+type Snapshot struct {
+	Header session.Header
+	Prefix session.Prefix
+	Pos    Pos // the end of Prefix
+	// Torn is what a dead writer left behind the last good record: skipped, harmless. Nil if nothing.
+	Torn *Range
+	// Lost are bad records above the last synced mark, which loss of power explains: the marks that the
+	// next life writes in their place (session/lost events, and copies of good records behind them).
+	Lost []session.Event
+	// Damage is what nobody can explain: the log is readable up to it and cannot be written to.
+	Damage []Range
+	// Unsupported is not empty when the log needs a newer program to be written to.
+	Unsupported string
+
+	// Release frees what Prefix holds on to; nil if nothing. Use Close.
+	Release func() error
+}
+
+// Close releases the snapshot; Prefix must not be used afterwards.
+func (s *Snapshot) Close() error {
+	if s == nil || s.Release == nil {
+		return nil
+	}
+	return s.Release()
+}
+
+// Range is a stretch of bad bytes: where it lies and which seqs it stands for (First > Last: none
+// known).
+type Range struct {
+	File          string
+	Offset, Bytes int64
+	First, Last   session.Seq
+	Detail        string
+}
+
+// State is the condition of a stored session.
+type State string
+
+// The states. A torn session is healthy: the tail is skipped and the next life goes on.
+const (
+	StateOK          State = "ok"
+	StateTorn        State = "torn"
+	StateDamaged     State = "damaged"
+	StateUnsupported State = "unsupported"
+)
+
+// Stat is what a store knows of a session without folding it.
+type Stat struct {
+	ID           session.ID
+	Header       session.Header
+	Pos          Pos
+	LastActivity int64 // Unix milliseconds
+	Bytes        int64 // of the session's own files
+	State        State
+	Reason       string  // why State is damaged or unsupported
+	Holder       *Holder // nil: nobody writes
+	// Base is the first seq of the holder's oldest segment, or Pos.Next when it has written nothing or
+	// nobody holds the session: an open bracket below it is dead.
+	Base session.Seq
+	// Title is the last title of the log, if the driver knows it without folding.
+	Title string
+}
+
+// Holder tells a person who writes a session. Its text is never used to decide anything.
+type Holder struct {
+	Nonce     string     `json:"nonce"`
+	PID       int        `json:"pid"`
+	Started   string     `json:"processStart"` // platform's start mark of the process
+	Host      string     `json:"host"`
+	Program   string     `json:"program"`
+	Since     time.Time  `json:"since"`
+	SessionID session.ID `json:"session"`
+}
+
+// Forker makes a fork by pointer. Package function Fork finds the cut and makes the request.
+type Forker interface {
+	// CreateFork stores a new session whose header names a synced prefix of a stored session, with own
+	// as its first events (closers and boundary; may be empty for an empty source). When it returns
+	// everything is synced. ErrExists if the id is taken. Link and spans of the header are checked.
+	CreateFork(ctx context.Context, h session.Header, own []session.Event) error
+	// LinkAt returns the link of the stored event at seq, and syncs the source up to it.
+	LinkAt(ctx context.Context, id session.ID, seq session.Seq) (session.Link, error)
+}
+
+// Lister lists sessions.
+type Lister interface {
+	List(ctx context.Context, q Query) (Page, error)
+	// Match returns the ids that begin with prefix, at most limit.
+	Match(ctx context.Context, prefix string, limit int) ([]session.ID, error)
+}
+
+// Query selects and orders a page of a list. The zero value lists everything by last activity.
+type Query struct {
+	Project    string                // header project, or cwd where there is none; "" = any
+	Kinds      []session.SessionKind // nil = all
+	ByCreation bool
+	Limit      int    // 0 = no limit
+	Cursor     string // from Page.Next
+}
+
+// Page is a part of a list: newest first, ties by id. A bad session is a row with its State and Reason.
+type Page struct {
+	Rows   []Stat
+	Next   string                      // "" = no more
+	Total  int                         // rows in all pages
+	Hidden map[session.SessionKind]int // sessions left out by Kinds
+}
+
+// Blobs keeps large values once for all sessions.
+type Blobs interface {
+	// PutBlob stores data and returns its name; when it returns the blob is synced.
+	PutBlob(ctx context.Context, data []byte) (name string, err error)
+	// GetBlob returns the verified bytes. ErrNotFound, or *DamagedError if they do not match the name.
+	GetBlob(ctx context.Context, name string) ([]byte, error)
+}
