@@ -1,0 +1,209 @@
+// Package script plays a model's part from a file: for tests, demonstrations and work without a
+// network, through the same seam as the real drivers.
+//
+// A script is JSON Lines, one reply per line, used in order. A line with a purpose serves only
+// requests of that purpose, and is preferred for them; a line without one serves any request. Each
+// process starts its script at the first line.
+package script
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/strandline-dev/strandline/llm"
+	"github.com/strandline-dev/strandline/message"
+)
+
+// Line is one reply. All fields are optional; a line of {} is a reply without content, which the
+// harness sees as EMPTY_RESPONSE. Content comes first, then Error, Fault or Hang, if any.
+type Line struct {
+	Text      string         `json:"text,omitzero"`
+	Reasoning string         `json:"reasoning,omitzero"`
+	ToolCalls []ToolCall     `json:"toolCalls,omitzero"`
+	Usage     *message.Usage `json:"usage,omitzero"`
+
+	DelayMs int64 `json:"delayMs,omitzero"` // before the first chunk
+	ChunkMs int64 `json:"chunkMs,omitzero"` // between chunks, which are then a word long
+
+	Finish llm.FinishReason `json:"finish,omitzero"` // default: tool-calls with calls, else stop
+	Error  *Failure         `json:"error,omitzero"`
+	Hang   bool             `json:"hang,omitzero"`  // says no more, until the request is ended
+	Fault  Fault            `json:"fault,omitzero"` // breaks the wire after the content
+
+	Purpose string `json:"purpose,omitzero"`
+
+	Number int `json:"-"` // of the line in its file, from 1
+}
+
+// ToolCall is a call that a reply makes.
+type ToolCall struct {
+	ID   string `json:"id,omitzero"` // default: one that is new in the conversation
+	Name string `json:"name"`
+
+	// Arguments is an object, or a string that is sent as it is: for arguments that are not valid.
+	Arguments jsontext.Value `json:"arguments,omitzero"`
+}
+
+// Failure is an error that the model service answers with.
+type Failure struct {
+	Code         llm.Code `json:"code,omitzero"` // default: what fits Status, or SERVER
+	Status       int      `json:"status,omitzero"`
+	RetryAfterMs int64    `json:"retryAfterMs,omitzero"`
+	Message      string   `json:"message,omitzero"`
+}
+
+// Fault is a way in which a connection breaks.
+type Fault string
+
+// The faults. Over a wire they are what they say; in process they are the failure that a driver
+// makes of them.
+const (
+	FaultReset     Fault = "reset"      // the connection is reset: TRANSPORT
+	FaultStall     Fault = "stall"      // nothing more is sent, the connection stays open: as Hang
+	FaultHalfEvent Fault = "half-event" // the connection is closed in the middle of an event: STREAM_CLOSED
+	FaultMalformed Fault = "malformed"  // an event that is not JSON: MALFORMED_RESPONSE
+)
+
+// Script is a parsed script and the place where it stands. It is safe for concurrent use.
+type Script struct {
+	name  string
+	lines []Line
+
+	mu   sync.Mutex
+	used []bool // guarded by mu
+	n    int    // requests served or refused; guarded by mu
+}
+
+// Load reads the script in a file.
+func Load(path string) (*Script, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("script: %w", err)
+	}
+	defer f.Close()
+	return Parse(path, f)
+}
+
+// Parse reads a script; name is for messages. Blank lines are skipped. An error names file and line.
+func Parse(name string, r io.Reader) (*Script, error) {
+	s := &Script{name: name}
+	in := bufio.NewReader(r)
+	for number := 1; ; number++ {
+		raw, err := in.ReadBytes('\n')
+		if err != nil && err != io.EOF {
+			return nil, fmt.Errorf("script: %s:%d: %w", name, number, err)
+		}
+		if number == 1 {
+			raw = bytes.TrimPrefix(raw, []byte("\uFEFF"))
+		}
+		if text := bytes.TrimSpace(raw); len(text) > 0 {
+			line, perr := parseLine(text)
+			if perr != nil {
+				return nil, fmt.Errorf("script: %s:%d: %w", name, number, perr)
+			}
+			line.Number = number
+			s.lines = append(s.lines, line)
+		}
+		if err == io.EOF {
+			break
+		}
+	}
+	s.used = make([]bool, len(s.lines))
+	return s, nil
+}
+
+func parseLine(text []byte) (Line, error) {
+	var l Line
+	if err := json.Unmarshal(text, &l, json.RejectUnknownMembers(true)); err != nil {
+		var sem *json.SemanticError
+		if errors.As(err, &sem) && errors.Is(err, json.ErrUnknownName) {
+			return l, fmt.Errorf("unknown field %s", sem.JSONPointer)
+		}
+		return l, err
+	}
+	if l.Usage != nil && len(l.Usage.Extra) > 0 {
+		return l, fmt.Errorf("unknown fields in usage: %s", l.Usage.Extra)
+	}
+	switch l.Finish = llm.FinishReason(strings.ReplaceAll(string(l.Finish), "_", "-")); l.Finish {
+	case llm.FinishStop, llm.FinishToolCalls, llm.FinishLength, llm.FinishContentFilter, llm.FinishOther:
+	case "":
+		l.Finish = llm.FinishStop
+		if len(l.ToolCalls) > 0 {
+			l.Finish = llm.FinishToolCalls
+		}
+	default:
+		return l, fmt.Errorf("unknown finish %q", l.Finish)
+	}
+	switch l.Fault {
+	case "", FaultReset, FaultStall, FaultHalfEvent, FaultMalformed:
+	default:
+		return l, fmt.Errorf("unknown fault %q", l.Fault)
+	}
+	if l.DelayMs < 0 || l.ChunkMs < 0 {
+		return l, errors.New("a delay is negative")
+	}
+	if e := l.Error; e != nil {
+		if e.Code == "" {
+			e.Code = llm.CodeServer
+			if e.Status != 0 {
+				e.Code = llm.CodeForStatus(e.Status)
+			}
+		}
+		if !e.Code.Known() {
+			return l, fmt.Errorf("unknown error code %q", e.Code)
+		}
+	}
+	for i, c := range l.ToolCalls {
+		switch {
+		case c.Name == "":
+			return l, fmt.Errorf("toolCalls[%d] has no name", i)
+		case len(c.Arguments) == 0:
+			l.ToolCalls[i].Arguments = jsontext.Value("{}")
+		case c.Arguments.Kind() != '{' && c.Arguments.Kind() != '"':
+			return l, fmt.Errorf("toolCalls[%d].arguments is neither an object nor a string", i)
+		}
+	}
+	return l, nil
+}
+
+// Len returns the number of replies in the script.
+func (s *Script) Len() int { return len(s.lines) }
+
+// Next takes the reply for a request of that purpose: the first unused line that names it, else the
+// first unused line without a purpose. When there is none the error says that the script is used up.
+func (s *Script) Next(purpose string) (Line, error) {
+	if purpose == "" {
+		purpose = llm.PurposeTurn
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.n++
+	found := -1
+	for i, l := range s.lines {
+		if s.used[i] {
+			continue
+		}
+		if l.Purpose == purpose {
+			found = i
+			break
+		}
+		if l.Purpose == "" && found < 0 {
+			found = i
+		}
+	}
+	if found < 0 {
+		return Line{}, llm.Errorf(llm.CodeInvalidRequest,
+			"the script %s is used up: it has %d lines and none is left for request %d (purpose %q); add a line to it",
+			s.name, len(s.lines), s.n, purpose)
+	}
+	s.used[found] = true
+	return s.lines[found], nil
+}
