@@ -221,3 +221,49 @@ func (s sub) At(seq Seq) (Event, error) {
 }
 
 func (s sub) Range(from, to Seq) iter.Seq2[Event, error] { return s.p.Range(from, min(to, s.n)) }
+
+// joined is a prefix and the events that follow it.
+type joined struct {
+	p    Prefix
+	tail []Event
+}
+
+func (j joined) Len() Seq { return j.p.Len() + Seq(len(j.tail)) }
+
+func (j joined) At(seq Seq) (Event, error) {
+	n := j.p.Len()
+	if seq < n {
+		return j.p.At(seq)
+	}
+	if seq >= j.Len() {
+		return Event{}, fmt.Errorf("session: seq %d of %d: %w", seq, j.Len(), ErrRange)
+	}
+	return j.tail[seq-n], nil
+}
+
+func (j joined) Range(from, to Seq) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		n := j.p.Len()
+		if from < n {
+			for ev, err := range j.p.Range(from, min(to, n)) {
+				if !yield(ev, err) || err != nil {
+					return
+				}
+			}
+		}
+		for q := max(from, n); q < to; q++ {
+			ev, err := j.At(q)
+			if !yield(ev, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Join returns p followed by more; the seqs of more must continue p.
+func Join(p Prefix, more []Event) Prefix {
+	if len(more) == 0 {
+		return p
+	}
+	return joined{p, more[:len(more):len(more)]}
+}

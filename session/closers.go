@@ -1,0 +1,62 @@
+package session
+
+import (
+	"github.com/go-json-experiment/json"
+)
+
+// Closers returns the ends that the writer of the log in s could not write: nothing for a balanced log;
+// else, for the open turn, an error result for each pending call in the order of asking, the step/end and
+// the turn/end with reason "interrupted". A turn with a call that waits for a person is parked, not
+// interrupted: its other pending calls get their results, and its step and turn stay open. All closers
+// carry the last stored event's time; their seqs continue the log. Brackets of packages are never closed
+// here. The result applies to s strictly, and Closers of what follows is empty.
+func (s State) Closers() []Event {
+	if s.turnSeq == None {
+		return nil
+	}
+	var out []Event
+	add := func(typ string, op SurfaceOp, src Sources, data any) {
+		b, err := json.Marshal(data)
+		if err != nil {
+			panic("session: a closer cannot be encoded: " + err.Error()) // plain structs always can
+		}
+		v, err := CheckData(b)
+		if err != nil {
+			return // names or ids in a foreign log that no record could hold: the view covers the call
+		}
+		out = append(out, Event{Seq: s.next + Seq(len(out)), Time: s.lastTime, Type: typ, Op: op, Sources: src, Data: v})
+	}
+	parked := s.Parked()
+	for _, c := range s.calls {
+		if !c.Pending || s.Waiting(c) && c.Started == None || c.ID == "" {
+			continue
+		}
+		code := s.Code(c)
+		var src Sources
+		if c.Started != None {
+			src = Cite(c.Started)
+		}
+		add(TypeToolResult, Append(), src, ToolResult{
+			Turn: max(c.Turn, 1), Step: max(c.Step, 1),
+			Message: MissingResult(c, code),
+			Error:   &ErrorInfo{Name: "Interrupted", Code: code},
+		})
+	}
+	if parked {
+		return out
+	}
+	if s.stepSeq != None {
+		add(TypeStepEnd, SurfaceOp{}, nil, StepRef{max(s.turn, 1), max(s.step, 1)})
+	}
+	add(TypeTurnEnd, SurfaceOp{}, nil, TurnEnd{Turn: max(s.turn, 1), Reason: Reason{Kind: ReasonInterrupted}})
+	return out
+}
+
+// Closers folds p and returns its closers. It fails only when p does.
+func Closers(h Header, reg *Registry, p Prefix) ([]Event, error) {
+	s, err := Fold(h, reg, p)
+	if err != nil {
+		return nil, err
+	}
+	return s.Closers(), nil
+}

@@ -1,0 +1,337 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/strandline-dev/strandline/message"
+)
+
+// Env is what a Session needs from outside.
+type Env struct {
+	Registry *Registry    // nil: Core()
+	Now      func() int64 // Unix milliseconds; required
+	// Validators may veto an event before it is accepted; they see the state before it.
+	Validators []Validator
+}
+
+// Validator refuses an event by an error. It must not call the session.
+type Validator func(s State, ev Event) error
+
+// Seed is what a session is constructed over: what is stored, and what whoever opened it adds to it
+// (marks for lost records and closers; nothing for adoption and a bare create).
+type Seed struct {
+	Prefix Prefix  // nil: empty
+	Repair []Event // seqs continue Prefix
+	State  *State  // Prefix and Repair folded; nil: New folds them
+}
+
+// Draft is an event to be accepted. Data is raw JSON (jsontext.Value, []byte) or a value to marshal.
+type Draft struct {
+	Type      string
+	Data      any
+	Op        SurfaceOp
+	Sources   Sources
+	Ignorable bool
+}
+
+// Session is the live log of one session in this process. All methods are safe for concurrent use and
+// none blocks on I/O, except that old events are read through the seed's Prefix.
+type Session struct {
+	header Header
+	env    Env
+	first  Seq // FirstLiveSeq
+	birth  Seq // length of the seed's Prefix: what was stored when the session was constructed
+
+	mu       sync.Mutex
+	prefix   Prefix  // guarded by mu: the stored part; replaced by Settle
+	tail     []Event // guarded by mu: the events from prefix.Len() on; append only, elements immutable
+	state    State   // guarded by mu
+	accepted bool    // guarded by mu: something was accepted in this life
+	disposed bool    // guarded by mu
+	more     chan struct{}
+
+	viewMu sync.Mutex // held while items are brought up to date; taken before mu
+	items  []Item     // guarded by viewMu: projection of the surface
+	gen    uint64     // guarded by viewMu: generation of items
+}
+
+// New constructs a session over a seed: the one place where a life begins. Over a seed that is not empty
+// it appends session/inherited, unless the seed already ends in one. It adds nothing else and writes
+// nothing: what it adds is pending until the first accepted event.
+func New(h Header, seed Seed, env Env) (*Session, error) {
+	if env.Registry == nil {
+		env.Registry = Core()
+	}
+	if env.Now == nil {
+		return nil, errors.New("session: Env.Now is required")
+	}
+	if seed.Prefix == nil {
+		seed.Prefix = Events(nil)
+	}
+	s := &Session{header: h, env: env, prefix: seed.Prefix, birth: seed.Prefix.Len(), more: make(chan struct{})}
+	s.tail = slices.Clone(seed.Repair)
+	s.first = s.birth + Seq(len(seed.Repair))
+	if seed.State != nil {
+		s.state = seed.State.Clone()
+		s.state.header, s.state.reg = h, env.Registry
+	} else {
+		st, err := Fold(h, env.Registry, seed.Prefix)
+		if err != nil {
+			return nil, fmt.Errorf("session: folding the seed: %w", err)
+		}
+		for _, ev := range seed.Repair {
+			st.Load(ev)
+		}
+		s.state = st
+	}
+	if s.state.next != s.first {
+		return nil, fmt.Errorf("session: the seed has %d events, its state says %d", s.first, s.state.next)
+	}
+	if s.first > 0 && s.state.lastType != TypeInherited {
+		ev := Event{Seq: s.first, Time: env.Now(), Type: TypeInherited, Data: jsontext.Value(`{}`)}
+		s.tail = append(s.tail, ev)
+		s.state.Load(ev)
+	}
+	return s, nil
+}
+
+// ID returns the session's id.
+func (s *Session) ID() ID { return s.header.ID }
+
+// Header returns the session's header.
+func (s *Session) Header() Header { return s.header }
+
+// FirstLiveSeq is the length of the seed: an opening event below it was written by an earlier life.
+func (s *Session) FirstLiveSeq() Seq { return s.first }
+
+// Len is the number of events, the pending prefix included.
+func (s *Session) Len() Seq {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.next
+}
+
+// Head is what the outside may see: the length of the stored seed until the first accepted event, then
+// Len. Events at or above it must not be named by anything that outlives the process.
+func (s *Session) Head() Seq {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.head()
+}
+
+func (s *Session) head() Seq {
+	if s.accepted {
+		return s.state.next
+	}
+	return s.birth
+}
+
+// State returns the folded state as it is now, the pending prefix included.
+func (s *Session) State() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.Clone()
+}
+
+// Events returns all events, the pending prefix included, as they are now.
+func (s *Session) Events() Prefix {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return joined{s.prefix, slices.Clip(s.tail)}
+}
+
+// At returns one event, the pending prefix included.
+func (s *Session) At(seq Seq) (Event, error) { return s.Events().At(seq) }
+
+// Append accepts one event. Once it returns the event is immutable and has its seq; it is not yet on disk.
+// Errors: *RejectedError, *UnsupportedError, ErrDisposed.
+func (s *Session) Append(d Draft) (Event, error) {
+	evs, err := s.AppendAll(nil, d)
+	if err != nil {
+		return Event{}, err
+	}
+	return evs[0], nil
+}
+
+// AppendAll accepts all drafts with adjacent seqs, or none. check, if not nil, sees the state as it is, in
+// the same critical section: locks that live in the log are taken this way. It must not call the session.
+func (s *Session) AppendAll(check func(State) error, drafts ...Draft) ([]Event, error) {
+	return s.AppendFunc(func(st State) ([]Draft, error) {
+		if check != nil {
+			if err := check(st); err != nil {
+				return nil, err
+			}
+		}
+		return drafts, nil
+	})
+}
+
+// AppendFunc is AppendAll for drafts that depend on the state: build sees it and returns them. The first
+// draft gets the seq State.Next. No drafts: nothing happens.
+func (s *Session) AppendFunc(build func(State) ([]Draft, error)) ([]Event, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.disposed {
+		return nil, fmt.Errorf("session %s: %w", s.header.ID, ErrDisposed)
+	}
+	if len(s.state.unknown) > 0 {
+		return nil, &UnsupportedError{Types: s.state.Unknown()}
+	}
+	drafts, err := build(s.state.Clone())
+	if err != nil || len(drafts) == 0 {
+		return nil, err
+	}
+	// A plain copy: what a refused draft appended to its lists lies behind the length of ours, and State
+	// hands out clipped lists only.
+	st := s.state
+	evs := make([]Event, 0, len(drafts))
+	for _, d := range drafts {
+		ev, err := s.accept(&st, d)
+		if err != nil {
+			return nil, err
+		}
+		evs = append(evs, ev)
+	}
+	s.state = st
+	s.tail = append(s.tail, evs...)
+	s.accepted = true
+	close(s.more)
+	s.more = make(chan struct{})
+	return evs[:len(evs):len(evs)], nil
+}
+
+func (s *Session) accept(st *State, d Draft) (Event, error) {
+	ev := Event{Seq: st.next, Time: s.env.Now(), Type: d.Type, Op: d.Op, Sources: slices.Clone(d.Sources), Ignorable: d.Ignorable}
+	if k, ok := s.env.Registry.Lookup(d.Type); ok && k.reserved {
+		return ev, st.reject(ev, "only a session's constructor and its store write this type", nil)
+	}
+	var raw []byte
+	switch v := d.Data.(type) {
+	case jsontext.Value:
+		raw = v
+	case []byte:
+		raw = v
+	default:
+		b, err := json.Marshal(v)
+		if err != nil {
+			return ev, st.reject(ev, "data cannot be encoded", err)
+		}
+		raw = b
+	}
+	data, err := CheckData(raw)
+	if err != nil {
+		return ev, st.reject(ev, "data", err)
+	}
+	ev.Data = data
+	for _, v := range s.env.Validators {
+		if err := v(*st, ev); err != nil {
+			return ev, st.reject(ev, "vetoed", err)
+		}
+	}
+	return ev, st.Apply(ev)
+}
+
+// fromBatch bounds what From reads from storage at once.
+const fromBatch = 256
+
+// From is the one way out: the events from seq on, as far as the outside may see them (Head), and a
+// channel that is closed when there are more. Old events come in batches: call again while it returns any.
+func (s *Session) From(seq Seq) ([]Event, <-chan struct{}, error) {
+	s.mu.Lock()
+	head, more, prefix, tail := s.head(), s.more, s.prefix, slices.Clip(s.tail)
+	s.mu.Unlock()
+	switch stored := prefix.Len(); {
+	case seq < 0:
+		return nil, nil, fmt.Errorf("session: from seq %d: %w", seq, ErrRange)
+	case seq >= head:
+		return nil, more, nil
+	case seq >= stored:
+		return tail[seq-stored : head-stored : head-stored], more, nil
+	default:
+		to := min(stored, head, seq+fromBatch)
+		out := make([]Event, 0, to-seq)
+		for ev, err := range prefix.Range(seq, to) {
+			if err != nil {
+				return nil, nil, err
+			}
+			out = append(out, ev)
+		}
+		return out, more, nil
+	}
+}
+
+// Settle replaces the stored part of the session by p, which holds the same events and maybe more of them:
+// whoever makes the session durable calls it, so that memory holds what is not written yet and no more.
+// The caller vouches that p stays readable as long as the session lives.
+func (s *Session) Settle(p Prefix) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := p.Len() - s.prefix.Len()
+	if n < 0 || n > Seq(len(s.tail)) || !s.accepted {
+		return
+	}
+	s.prefix = p
+	s.tail = slices.Clone(s.tail[n:])
+}
+
+// Surface returns the surface as items, in order. The slice is capped and its items are shared; it fails
+// only when old events cannot be read.
+func (s *Session) Surface() ([]Item, State, error) {
+	s.viewMu.Lock()
+	defer s.viewMu.Unlock()
+	s.mu.Lock()
+	st, events := s.state.Clone(), joined{s.prefix, slices.Clip(s.tail)}
+	s.mu.Unlock()
+	if st.surf.gen != s.gen {
+		s.items, s.gen = s.rebuilt(st), st.surf.gen
+	}
+	items, err := projectFrom(st, events.At, s.items)
+	s.items = items
+	if err != nil {
+		return nil, st, err
+	}
+	return slices.Clip(items), st, nil
+}
+
+// rebuilt keeps the longest common beginning of the old projection and the new surface: a replacement near
+// the tail does not read everything again.
+func (s *Session) rebuilt(st State) []Item {
+	n := 0
+	for n < len(s.items) && n < len(st.surf.nodes) && s.items[n].Seq == st.surf.nodes[n].seq() {
+		n++
+	}
+	return slices.Clone(s.items[:n])
+}
+
+// Messages returns the surface's messages, verbatim. The slice is the caller's; the messages are shared.
+func (s *Session) Messages() ([]message.Message, error) {
+	items, _, err := s.Surface()
+	if err != nil {
+		return nil, err
+	}
+	return Messages(items), nil
+}
+
+// Dispose ends the session: no event is accepted afterwards. Idempotent.
+func (s *Session) Dispose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.disposed {
+		s.disposed = true
+		close(s.more)
+		s.more = make(chan struct{})
+	}
+}
+
+// Disposed reports whether Dispose was called.
+func (s *Session) Disposed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.disposed
+}

@@ -1,0 +1,338 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/strandline-dev/strandline/message"
+)
+
+// State is a log folded to what it means now. It is a value: Clone costs nothing that grows with the
+// log, and what is done to a clone never shows in the original. A State is not safe for concurrent
+// changes; reading a clone while the original goes on is.
+//
+// Load folds a stored event and accepts everything; Apply folds a new one and is strict.
+type State struct {
+	header Header
+	reg    *Registry
+
+	next     Seq
+	lastType string
+	lastTime int64
+
+	surf surface
+
+	turn, step         int
+	turnSeq, stepSeq   Seq // of the open turn and step; None when closed
+	turnStarts         []Seq
+	steps, toolCalls   int
+	calls              []Call // without a result, in the order of asking
+	asking             asking
+	asked              []Ask // own, undecided, in the order of asking
+	nextTurn, nextStep []message.Message
+	claimed            []claim
+
+	open, closed []Bracket
+
+	title      Title
+	settings   Settings
+	reqHeader  Seq
+	reqContext RequestContext
+	todos      Seq
+	policy     string
+
+	activity   int64
+	usage      message.Usage // of the whole log
+	ownUsage   message.Usage // of the events that this session logged itself
+	boundaries []Seq
+	unknown    []string
+	problems   []Problem
+}
+
+// Problem is something in a stored log that the fold had to bend.
+type Problem struct {
+	Seq    Seq
+	Kind   string // surface, shape, type, order
+	Detail string
+}
+
+// maxProblems bounds the list: a log that is wrong everywhere is said to be so often enough.
+const maxProblems = 1000
+
+// NewState returns the state of an empty log.
+func NewState(h Header, reg *Registry) State {
+	return State{header: h, reg: reg, turnSeq: None, stepSeq: None, reqHeader: None, todos: None, activity: h.CreatedAt}
+}
+
+// Fold returns the state of all of p. It fails only when p does.
+func Fold(h Header, reg *Registry, p Prefix) (State, error) {
+	s := NewState(h, reg)
+	for ev, err := range p.Range(0, p.Len()) {
+		if err != nil {
+			return State{}, err
+		}
+		s.Load(ev)
+	}
+	return s, nil
+}
+
+// Clone returns a copy. Lists are clipped, so that an append to one side is never seen by the other;
+// every other change of a list copies it first.
+func (s State) Clone() State {
+	s.surf.nodes = slices.Clip(s.surf.nodes)
+	s.turnStarts = slices.Clip(s.turnStarts)
+	s.calls = slices.Clip(s.calls)
+	s.asked = slices.Clip(s.asked)
+	s.nextTurn = slices.Clip(s.nextTurn)
+	s.nextStep = slices.Clip(s.nextStep)
+	s.claimed = slices.Clip(s.claimed)
+	s.open = slices.Clip(s.open)
+	s.closed = slices.Clip(s.closed)
+	s.boundaries = slices.Clip(s.boundaries)
+	s.unknown = slices.Clip(s.unknown)
+	s.problems = slices.Clip(s.problems)
+	return s
+}
+
+// Next is the seq that the next event gets: the length of the log.
+func (s State) Next() Seq { return s.next }
+
+// Header returns the session's header.
+func (s State) Header() Header { return s.header }
+
+// Turn returns the number of the last turn begun (0: none) and whether it is open.
+func (s State) Turn() (n int, open bool) { return s.turn, s.turnSeq != None }
+
+// TurnStartSeq returns the seq of the open turn's turn/start, None when no turn is open.
+func (s State) TurnStartSeq() Seq { return s.turnSeq }
+
+// Step returns the number of the last step begun in the last turn (0: none) and whether it is open.
+func (s State) Step() (n int, open bool) { return s.step, s.stepSeq != None }
+
+// Turns, Steps and ToolCalls count what was begun in the whole log.
+func (s State) Turns() int { return len(s.turnStarts) }
+
+// Steps counts the steps begun in the whole log.
+func (s State) Steps() int { return s.steps }
+
+// ToolCalls counts the tool calls that started in the whole log.
+func (s State) ToolCalls() int { return s.toolCalls }
+
+// Title returns the last title, the zero value if there is none.
+func (s State) Title() Title { return s.title }
+
+// Settings returns the last settings.
+func (s State) Settings() Settings { return s.settings }
+
+// RequestHeader returns the seq of the last request/header, None if there is none.
+func (s State) RequestHeader() Seq { return s.reqHeader }
+
+// RequestContext returns the last request/context.
+func (s State) RequestContext() RequestContext { return s.reqContext }
+
+// Todos returns the seq of the last todo/write, None if there is none.
+func (s State) Todos() Seq { return s.todos }
+
+// ApprovalPolicy returns the last approval policy, "" if none was recorded.
+func (s State) ApprovalPolicy() string { return s.policy }
+
+// LastActivity is the time of the last conversational event, or the creation time.
+func (s State) LastActivity() int64 { return s.activity }
+
+// Usage returns the tokens of the whole log, and of the part that this session logged itself.
+func (s State) Usage() (total, own message.Usage) { return s.usage, s.ownUsage }
+
+// Boundaries returns the seqs of all session/inherited events.
+func (s State) Boundaries() []Seq { return slices.Clip(s.boundaries) }
+
+// LastBoundary returns the seq of the last session/inherited, None if there is none.
+func (s State) LastBoundary() Seq {
+	if len(s.boundaries) == 0 {
+		return None
+	}
+	return s.boundaries[len(s.boundaries)-1]
+}
+
+// Unknown lists the types in the log that nobody declared and that are not ignorable.
+func (s State) Unknown() []string { return slices.Clip(s.unknown) }
+
+// Problems lists what Load had to bend.
+func (s State) Problems() []Problem { return slices.Clip(s.problems) }
+
+// Apply folds a new event strictly: an event that breaks a rule is refused with a *RejectedError and
+// changes nothing. ev.Seq must be Next, and ev.Data must come from CheckData.
+func (s *State) Apply(ev Event) error {
+	if ev.Seq != s.next {
+		return s.reject(ev, fmt.Sprintf("the next seq is %d", s.next), nil)
+	}
+	k, known := s.reg.Lookup(ev.Type)
+	switch {
+	case !known && !ev.Ignorable:
+		return s.reject(ev, "no package declared the type and it is not ignorable", nil)
+	case known && k.Check != nil:
+		if err := k.Check(ev.Data); err != nil {
+			return s.reject(ev, "data has the wrong shape", err)
+		}
+	}
+	if err := ev.Sources.check(ev.Seq); err != nil {
+		return s.reject(ev, "bad citation", err)
+	}
+	if err := s.checkSurface(ev, k.Class); err != nil {
+		return s.reject(ev, "surface", err)
+	}
+	s.fold(ev, k, known)
+	return nil
+}
+
+func (s *State) reject(ev Event, why string, err error) error {
+	return &RejectedError{Type: ev.Type, Seq: ev.Seq, Reason: why, Err: err}
+}
+
+// Load folds a stored event. It is total: what breaks a rule is bent as the comments at each place
+// say, and listed in Problems. Events must come in order; ev.Seq is taken as it is.
+func (s *State) Load(ev Event) {
+	k, known := s.reg.Lookup(ev.Type)
+	if !known && !ev.Ignorable && !slices.Contains(s.unknown, ev.Type) {
+		s.unknown = append(s.unknown, ev.Type)
+	}
+	if err := ev.Sources.check(ev.Seq); err != nil {
+		s.problem(ev.Seq, "surface", err.Error())
+	}
+	s.fold(ev, k, known)
+}
+
+func (s *State) problem(seq Seq, kind, detail string) {
+	if len(s.problems) < maxProblems {
+		s.problems = append(s.problems, Problem{seq, kind, detail})
+	}
+}
+
+// fold is the one place that gives events their meaning. It never fails; Apply has checked before.
+func (s *State) fold(ev Event, k Kind, known bool) {
+	s.next = ev.Seq + 1
+	s.lastType, s.lastTime = ev.Type, ev.Time
+	if !known {
+		if ev.Op.Kind != OpNone {
+			s.problem(ev.Seq, "surface", "an undeclared type cannot act on the surface; ignored")
+		}
+		return
+	}
+	s.foldSurface(ev, k.Class)
+	if k.Opens != "" || k.Closes != "" {
+		s.foldBracket(ev, k)
+	}
+	switch ev.Type {
+	case TypeTurnStart:
+		n, ok := fieldInt(ev.Data, "turn")
+		if !ok {
+			n = s.turn + 1
+			s.problem(ev.Seq, "shape", "turn/start without a turn number; counted on")
+		}
+		s.turn, s.turnSeq, s.step, s.stepSeq = n, ev.Seq, 0, None
+		s.turnStarts = append(s.turnStarts, ev.Seq)
+		s.settlePending()
+	case TypeTurnEnd:
+		s.turnSeq, s.stepSeq = None, None
+		s.settlePending()
+		reason, _ := Field(ev.Data, "reason")
+		s.endClaims(fieldString(reason, "kind") == ReasonInterrupted)
+	case TypeStepStart:
+		n, ok := fieldInt(ev.Data, "step")
+		if !ok {
+			n = s.step + 1
+			s.problem(ev.Seq, "shape", "step/start without a step number; counted on")
+		}
+		s.step, s.stepSeq = n, ev.Seq
+		s.steps++
+	case TypeStepEnd:
+		s.stepSeq = None
+		s.settlePending()
+	case TypeUserMessage:
+		s.consume(fieldString(ev.Data, "id"))
+	case TypeAssistantMessage:
+		s.foldAssistant(ev)
+	case TypeToolCall:
+		s.toolCalls++
+		s.foldStarted(ev)
+	case TypeToolResult:
+		if ev.Op.Kind != OpReplace { // a replacement only rewrites an older result's content
+			s.foldResult(ev)
+		}
+	case TypeInboxSpliced:
+		s.foldInbox(ev)
+	case TypeRequestHeader:
+		s.reqHeader = ev.Seq
+	case TypeRequestContext:
+		decodeInto(s, ev, &s.reqContext)
+	case TypeTodoWrite:
+		s.todos = ev.Seq
+	case TypeTitle:
+		var t Title
+		if decodeInto(s, ev, &t) && (t.Source == "user" || s.title.Source != "user") {
+			s.title = t
+		}
+	case TypeSettings:
+		decodeInto(s, ev, &s.settings)
+	case TypeInherited:
+		s.boundaries = append(s.boundaries, ev.Seq)
+	case TypeApprovalAsked:
+		s.foldAsked(ev)
+	case TypeApprovalDecided:
+		s.foldDecided(ev)
+	case TypeApprovalPolicy:
+		s.policy = fieldString(ev.Data, "policy")
+	}
+	if IsActivity(ev) {
+		s.activity = ev.Time
+	}
+}
+
+// decodeInto replaces *dst by the event's data, whole; data of the wrong shape changes nothing.
+func decodeInto[T any](s *State, ev Event, dst *T) bool {
+	var v T
+	if err := json.Unmarshal(ev.Data, &v); err != nil {
+		s.problem(ev.Seq, "shape", err.Error())
+		return false
+	}
+	*dst = v
+	return true
+}
+
+func (s *State) foldUsage(ev Event, usage jsontext.Value) {
+	var u message.Usage
+	if err := json.Unmarshal(usage, &u); err != nil {
+		s.problem(ev.Seq, "shape", "usage: "+err.Error())
+		return
+	}
+	s.usage = s.usage.Add(u)
+	if ev.Seq >= s.header.SeedLength {
+		s.ownUsage = s.ownUsage.Add(u)
+	}
+}
+
+// IsActivity reports whether ev is conversational: a human's message, an assistant's message or a
+// result that a tool gave, when first put on the surface. Boundaries, closers, titles, settings,
+// compaction and inbox moves are not. It is the only definition; lists, index and API use it.
+func IsActivity(ev Event) bool {
+	if ev.Op.Kind != OpAppend {
+		return false
+	}
+	switch ev.Type {
+	case TypeAssistantMessage:
+		return true
+	case TypeUserMessage:
+		src, _ := Field(ev.Data, "source")
+		return fieldString(src, "kind") == string(message.SourceUser)
+	case TypeToolResult:
+		e, ok := Field(ev.Data, "error")
+		if !ok {
+			return true
+		}
+		code := fieldString(e, "code")
+		return code != CodeNotStarted && code != CodeOutcomeUnknown
+	}
+	return false
+}
