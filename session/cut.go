@@ -13,7 +13,7 @@ func LastCut(p Prefix, running bool) (Seq, error) {
 	if !running {
 		return end, nil
 	}
-	start, open, err := turnAt(p, end)
+	start, open, err := OpenTurnAt(p, end)
 	if err != nil || !open {
 		return end, err
 	}
@@ -26,7 +26,7 @@ func CheckCut(p Prefix, seq Seq, running bool) error {
 	if seq < 0 || seq >= p.Len() {
 		return &BoundaryError{At: seq, Len: p.Len()}
 	}
-	start, open, err := turnAt(p, seq)
+	start, open, err := OpenTurnAt(p, seq)
 	if err != nil || !open {
 		return err
 	}
@@ -49,8 +49,8 @@ func CheckCut(p Prefix, seq Seq, running bool) error {
 	return &OpenTurnError{At: seq, Before: start - 1, After: after}
 }
 
-// turnAt reports whether a turn is open at seq, and where it began.
-func turnAt(p Prefix, seq Seq) (start Seq, open bool, err error) {
+// OpenTurnAt reports whether a turn is open at seq, and where it began.
+func OpenTurnAt(p Prefix, seq Seq) (start Seq, open bool, err error) {
 	for q := seq; q >= 0; q-- {
 		ev, err := p.At(q)
 		if err != nil {

@@ -1,0 +1,161 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/strandline-dev/strandline/session"
+)
+
+// ForkOptions says what to fork. Child and Now are required.
+type ForkOptions struct {
+	At       *session.Seq // inclusive; nil: the last legal cut
+	Child    session.ID
+	Kind     session.SessionKind // "" = fork
+	Now      int64               // Unix milliseconds, for the child's birth and boundary
+	Depth    int                 // of delegation
+	Registry *session.Registry   // nil: the core vocabulary
+}
+
+// Fork makes a child of the stored session source: a pointer to its prefix and, in the child's first file,
+// the closers of a turn that nobody runs and the boundary. It works on live and cold sessions, from any
+// process, takes no lease on the source and costs the same at any length. The source is synced up to the
+// cut and not otherwise touched.
+//
+// Errors, in this order: ErrExists (the child's id is taken), ErrNotFound, session.ErrBoundary (the cut is
+// not a stored event), session.ErrOpenTurn (names the nearest cuts).
+func Fork(ctx context.Context, st Store, source session.ID, opt ForkOptions) (session.Header, error) {
+	forker, ok := st.(Forker)
+	if !ok {
+		return session.Header{}, errors.New("store: this store cannot fork")
+	}
+	if _, err := st.Stat(ctx, opt.Child); err == nil {
+		return session.Header{}, &ExistsError{ID: opt.Child}
+	} else if !errors.Is(err, ErrNotFound) {
+		return session.Header{}, err
+	}
+	snap, running, err := readSettled(ctx, st, source)
+	if err != nil {
+		return session.Header{}, err
+	}
+	defer snap.Close()
+	if snap.Unsupported != "" {
+		return session.Header{}, &UnsupportedError{ID: source, Detail: snap.Unsupported}
+	}
+	cut, err := findCut(snap.Prefix, opt.At, running)
+	if err != nil {
+		return session.Header{}, err
+	}
+	h, err := childHeader(ctx, forker, snap, cut, opt)
+	if err != nil {
+		return session.Header{}, err
+	}
+	own, err := childEvents(h, snap.Prefix, opt)
+	if err != nil {
+		return session.Header{}, err
+	}
+	if err := forker.CreateFork(ctx, h, own); err != nil {
+		return session.Header{}, err
+	}
+	return h, nil
+}
+
+// readSettled reads the source between two looks at its holder, so that "somebody runs the open turn" and
+// the log belong together. running: the holder has written something, so an open turn at the end is its.
+func readSettled(ctx context.Context, st Store, id session.ID) (*Snapshot, bool, error) {
+	for try := 0; ; try++ {
+		before, err := st.Stat(ctx, id)
+		if err != nil {
+			return nil, false, err
+		}
+		snap, err := st.Read(ctx, id)
+		if err != nil {
+			return nil, false, err
+		}
+		after, err := st.Stat(ctx, id)
+		if err != nil {
+			return nil, false, errors.Join(err, snap.Close())
+		}
+		if sameHolder(before.Holder, after.Holder) || try == 5 {
+			return snap, after.Holder != nil && after.Base < after.Pos.Next, nil
+		}
+		if err := snap.Close(); err != nil {
+			return nil, false, err
+		}
+	}
+}
+
+func sameHolder(a, b *Holder) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Nonce == b.Nonce
+}
+
+func findCut(p session.Prefix, at *session.Seq, running bool) (session.Seq, error) {
+	if at == nil {
+		return session.LastCut(p, running)
+	}
+	return *at, session.CheckCut(p, *at, running)
+}
+
+func childHeader(ctx context.Context, f Forker, snap *Snapshot, cut session.Seq, opt ForkOptions) (session.Header, error) {
+	src := snap.Header
+	h := session.Header{
+		Format: session.Format, ID: opt.Child, CreatedAt: opt.Now, Kind: opt.Kind,
+		Cwd: src.Cwd, Project: src.Project, Depth: opt.Depth, SeedLength: cut + 1,
+		Parent: &session.Parent{ID: src.ID, Seq: cut, Spans: src.Spans(cut + 1)},
+	}
+	if h.Kind == "" {
+		h.Kind = session.KindFork
+	}
+	var err error
+	if cut != session.None {
+		if h.Parent.Link, err = f.LinkAt(ctx, src.ID, cut); err != nil {
+			return h, fmt.Errorf("store: fork of %s at %d: %w", src.ID, cut, err)
+		}
+	}
+	h.Parent.Activity, err = session.LastActivityBefore(snap.Prefix, cut+1, src.CreatedAt)
+	return h, err
+}
+
+// childEvents returns what stands in the child's first file: closers, if the cut lies in a turn, and the
+// boundary, unless the inherited part ends in one. Only the open turn is folded.
+func childEvents(h session.Header, p session.Prefix, opt ForkOptions) ([]session.Event, error) {
+	n := h.SeedLength
+	if n == 0 {
+		return nil, nil
+	}
+	last, err := p.At(n - 1)
+	if err != nil {
+		return nil, err
+	}
+	start, open, err := session.OpenTurnAt(p, n-1)
+	if err != nil {
+		return nil, err
+	}
+	var own []session.Event
+	if open {
+		reg := opt.Registry
+		if reg == nil {
+			reg = session.Core()
+		}
+		st := session.NewState(h, reg)
+		for ev, err := range p.Range(start, n) {
+			if err != nil {
+				return nil, err
+			}
+			st.Load(ev)
+		}
+		own = st.Closers()
+	}
+	if len(own) == 0 && last.Type == session.TypeInherited {
+		return nil, nil
+	}
+	return append(own, session.Event{
+		Seq: n + session.Seq(len(own)), Time: opt.Now, Type: session.TypeInherited, Data: jsontext.Value(`{}`),
+	}), nil
+}
