@@ -163,12 +163,21 @@ func Blobs(stored jsontext.Value, f func(name string)) {
 
 var (
 	dollarPlain   = []byte(`"$`)
-	dollarEscaped = []byte(`"\u0024`)
+	dollarEscaped = []byte(`\u0024`)
 )
 
-// hasDollarName reports whether a string of b may begin with "$".
+// hasDollarName reports whether a string of b may begin with "$". Quotes are everywhere in JSON,
+// dollars are not: so dollars are looked for.
 func hasDollarName(b []byte) bool {
-	return bytes.Contains(b, dollarPlain) || bytes.Contains(b, dollarEscaped)
+	for i := 0; ; i++ {
+		k := bytes.IndexByte(b[i:], '$')
+		if k < 0 {
+			return bytes.Contains(b, dollarEscaped)
+		}
+		if i += k; i > 0 && b[i-1] == '"' {
+			return true
+		}
+	}
 }
 
 // blobName returns 0 if the name with raw text b does not decode to "$...blob", 1 if it decodes to

@@ -140,14 +140,20 @@ func validType(s string) bool {
 		return false
 	}
 	for i := range len(s) {
-		if !typeByte(s[i]) {
+		if !typeByte[s[i]] {
 			return false
 		}
 	}
 	return true
 }
 
-func typeByte(c byte) bool { return c > ' ' && c < 0x7f && c != '"' && c != '\\' }
+// typeByte holds the characters of types.
+var typeByte = func() (t [256]bool) {
+	for c := '!'; c <= '~'; c++ {
+		t[c] = c != '"' && c != '\\'
+	}
+	return t
+}()
 
 // Raw is a parsed record. Its slices lie in the line it was parsed from.
 type Raw struct {

@@ -72,7 +72,7 @@ func (r *Raw) parse(line []byte) *Error {
 		return &Error{i, BadEnvelope, "no type behind time"}
 	}
 	at = i + len(kType)
-	for i = at; i < len(b) && typeByte(b[i]); i++ {
+	for i = at; i < len(b) && typeByte[b[i]]; i++ {
 	}
 	if i == at || i-at > maxType || i == len(b) || b[i] != '"' {
 		return &Error{i, BadEnvelope, "not the text of a type"}
