@@ -47,32 +47,35 @@ func (s *Scanner) Rest() ([]byte, int64) { return s.window, s.off }
 
 // Next returns the next thing in the window.
 func (s *Scanner) Next() Token {
-	for {
-		k := bytes.IndexByte(s.window[s.seen:], '\n')
-		if k < 0 {
-			if !s.eof {
-				if len(s.window) > MaxLine || s.long != nil {
-					s.swallow(len(s.window))
-				}
-				s.seen = len(s.window)
-				return More
-			}
-			if len(s.window) == 0 && s.long == nil {
-				return End
-			}
-			return s.broken(len(s.window), false, nil)
-		}
-		n := s.seen + k
-		if s.long != nil || n >= MaxLine {
-			return s.broken(n+1, true, nil)
-		}
-		if err := s.Raw.parse(s.window[:n:n]); err != nil {
-			return s.broken(n+1, true, err)
-		}
-		s.At = s.off
-		s.advance(n + 1)
-		return Good
+	k := bytes.IndexByte(s.window[s.seen:], '\n')
+	if k < 0 {
+		return s.noLine()
 	}
+	n := s.seen + k
+	if s.long != nil || n >= MaxLine {
+		return s.broken(n+1, true, nil)
+	}
+	if err := s.Raw.parse(s.window[:n:n]); err != nil {
+		return s.broken(n+1, true, err)
+	}
+	s.At = s.off
+	s.advance(n + 1)
+	return Good
+}
+
+// noLine is Next for a window without a line end.
+func (s *Scanner) noLine() Token {
+	switch {
+	case !s.eof:
+		if len(s.window) > MaxLine || s.long != nil {
+			s.swallow(len(s.window))
+		}
+		s.seen = len(s.window)
+		return More
+	case len(s.window) == 0 && s.long == nil:
+		return End
+	}
+	return s.broken(len(s.window), false, nil)
 }
 
 func (s *Scanner) advance(n int) {
