@@ -8,11 +8,12 @@ import (
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/strandline-dev/strandline/session"
 )
 
 // BlobLimit is the length of a string's raw text, quotes included, above which it is kept as a blob.
 // It is part of the format: equal events must have equal records.
-const BlobLimit = 32 << 10
+const BlobLimit = session.BlobThreshold
 
 const (
 	blobPrefix = "sha256-"

@@ -9,9 +9,9 @@ import (
 
 // Limits of the format.
 const (
-	MaxRecord = 1 << 20          // bytes of a line that is written, LF included
-	MaxLine   = MaxRecord + 4096 // bytes of a line that is read: a longer one is bad
-	MaxDepth  = 200              // nesting of accepted data
+	MaxRecord = session.MaxRecord  // bytes of a line that is written, LF included
+	MaxLine   = MaxRecord + 4096   // bytes of a line that is read: a longer one is bad
+	MaxDepth  = session.MaxNesting // of accepted data
 	maxType   = 128
 )
 
@@ -226,9 +226,11 @@ func typeName(b []byte) string {
 var vocabulary = func() map[string]string {
 	m := map[string]string{}
 	for _, s := range []string{
-		"turn/start", "turn/end", "step/start", "step/end", "user/message", "assistant/chunk", "assistant/message",
-		"tool/call", "tool/result", "inbox/spliced", "request/header", "request/context", "todo/write",
-		"session/title", "session/settings", "session/inherited", "session/lost",
+		session.TypeTurnStart, session.TypeTurnEnd, session.TypeStepStart, session.TypeStepEnd, session.TypeUserMessage,
+		session.TypeAssistantChunk, session.TypeAssistantMessage, session.TypeToolCall, session.TypeToolResult,
+		session.TypeInboxSpliced, session.TypeRequestHeader, session.TypeRequestContext, session.TypeTodoWrite,
+		session.TypeTitle, session.TypeSettings, session.TypeInherited, session.TypeLost, session.TypeHide,
+		session.TypeRestore, session.TypeApprovalAsked, session.TypeApprovalDecided, session.TypeApprovalPolicy,
 	} {
 		m[s] = s
 	}

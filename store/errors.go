@@ -18,6 +18,7 @@ var (
 	ErrUnsupported = errors.New("unsupported")
 	ErrReadOnly    = errors.New("read-only")
 	ErrNotSaved    = errors.New("not saved")
+	ErrTooLarge    = errors.New("too large")
 	ErrClosed      = errors.New("closed")
 )
 
@@ -164,3 +165,19 @@ func (e *NotSavedError) Unwrap() error { return e.Cause }
 
 // Is matches ErrNotSaved.
 func (e *NotSavedError) Is(t error) bool { return t == ErrNotSaved }
+
+// TooLargeError says that an event's record is longer than the format allows. Nothing of its batch was
+// written, and trying again does not help.
+type TooLargeError struct {
+	ID           session.ID
+	Seq          session.Seq
+	Bytes, Limit int
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("event %d of session %s needs a record of %d bytes, the limit is %d: keep large values as strings, which are stored beside the record",
+		e.Seq, e.ID, e.Bytes, e.Limit)
+}
+
+// Is matches ErrTooLarge.
+func (e *TooLargeError) Is(t error) bool { return t == ErrTooLarge }
