@@ -1,7 +1,7 @@
 // Package store is the seam between sessions and whatever keeps them: the interfaces a driver
 // implements, the errors it answers with, and what is built on the seam alone (Load, Fork).
 //
-// A driver implements Store and as many of the capabilities (Forker, Lister, Blobs) as it can; they
+// A driver implements Store and as many of the capabilities (Forker, Lister, Verifier, Blobs) as it can; they
 // are found by type assertion. The suite in package storetest is the contract in executable form: a
 // driver that passes it can be used anywhere.
 //
@@ -171,6 +171,13 @@ type Lister interface {
 	List(ctx context.Context, q Query) (Page, error)
 	// Match returns the ids that begin with prefix, at most limit.
 	Match(ctx context.Context, prefix string, limit int) ([]session.ID, error)
+}
+
+// Verifier reads without trust, for the health check.
+type Verifier interface {
+	// Verify is Read in which every sum and every link is computed, those of the inherited part included,
+	// and every blob that a record names is read. Damage lists all that is wrong; Prefix ends before it.
+	Verify(ctx context.Context, id session.ID) (*Snapshot, error)
 }
 
 // Query selects and orders a page of a list. The zero value lists everything by last activity.
