@@ -11,9 +11,12 @@ import (
 type AfterFunc func(d time.Duration, f func()) (stop func() bool)
 
 // Watch returns p with an idle watchdog: when no chunk comes for the time idle, the request is ended
-// and its failure is TIMEOUT. The time that the reader takes does not count. Beside that it holds p to
+// and its failure is TIMEOUT; idle 0 or less means that it may take its time. The time that the reader takes does not count. Beside that it holds p to
 // its contract: every failure becomes an *Error (AsError), and an end without a finish STREAM_CLOSED.
 func Watch(p Provider, idle time.Duration, after AfterFunc) Provider {
+	if idle <= 0 {
+		after = func(time.Duration, func()) func() bool { return func() bool { return true } }
+	}
 	return &watched{p, idle, after}
 }
 

@@ -111,11 +111,9 @@ func TestRunOutcomes(t *testing.T) {
 			return tool.Text("more"), fmt.Errorf("x: %w", tool.Errorf("MINE", "boom"))
 		}, "MINE", "x: boom\nmore"},
 		{"panic", 0, func(context.Context, func()) (tool.Result, error) { panic("ouch") }, tool.CodePanic, "ouch"},
-		{"nil panic in a map", 0, func(context.Context, func()) (tool.Result, error) {
-			var m map[string]int
-			m["a"] = 1
-			return tool.Result{}, nil
-		}, tool.CodePanic, "nil map"},
+		{"runtime panic", 0, func(context.Context, func()) (tool.Result, error) {
+			return tool.Text(strings.Fields("a")[len(pathSchema)]), nil
+		}, tool.CodePanic, "out of range"},
 		{"time limit", time.Millisecond, func(ctx context.Context, _ func()) (tool.Result, error) {
 			<-ctx.Done()
 			return tool.Result{}, ctx.Err()

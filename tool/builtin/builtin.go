@@ -1,5 +1,5 @@
-// Package builtin holds the tools that come with the harness: read, write, edit, ls, glob, grep, bash
-// and todo_write.
+// Package builtin holds the tools that come with the harness: read, write, edit, ls, glob, grep, bash,
+// todo_write and fetch.
 //
 // The file tools work inside directories, the workspace first of all, and go through os.Root: a path
 // that leaves it, by .. or by a link, is refused by the system calls and not by looking at strings.
@@ -8,6 +8,7 @@ package builtin
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -21,9 +22,10 @@ import (
 const (
 	CodeOutside  = "OUTSIDE_WORKSPACE" // a path leads out of the workspace
 	CodeNotFound = "NOT_FOUND"
-	CodeNotText  = "NOT_TEXT"  // a binary file, or no regular file
-	CodeNoMatch  = "NO_MATCH"  // edit: the text to replace is not there, or not once
-	CodeExit     = "EXIT_CODE" // bash: the command ended with another code than 0
+	CodeNotText  = "NOT_TEXT"   // a binary file, or no regular file
+	CodeNoMatch  = "NO_MATCH"   // edit: the text to replace is not there, or not once
+	CodeExit     = "EXIT_CODE"  // bash: the command ended with another code than 0
+	CodeHTTP     = "HTTP_ERROR" // fetch: no answer, or one that is no success
 )
 
 // Options says where and how the tools work. Root is needed, the rest has defaults.
@@ -35,6 +37,9 @@ type Options struct {
 	// secrets (API keys, tokens, passwords) are dropped, unless KeepEnv names them.
 	Env     []string
 	KeepEnv []string
+
+	// HTTP is the client of fetch; without it there is no such tool. Its redirect policy is not used.
+	HTTP *http.Client
 
 	BashTimeout    time.Duration // of a command that asks for none; default 2 minutes
 	BashMaxTimeout time.Duration // the most that a command may ask for; default 10 minutes
@@ -62,9 +67,13 @@ func New(o Options) ([]tool.Definition, error) {
 		}
 		w.areas = append(w.areas, area{path: filepath.Clean(dir), real: real})
 	}
-	return []tool.Definition{
+	defs := []tool.Definition{
 		readTool(w), writeTool(w), editTool(w), lsTool(w), globTool(w), grepTool(w), bashTool(o), todoTool(),
-	}, nil
+	}
+	if o.HTTP != nil {
+		defs = append(defs, fetchTool(o.HTTP))
+	}
+	return defs, nil
 }
 
 func setDefault[T int | time.Duration](v *T, d T) {
