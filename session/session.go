@@ -55,6 +55,7 @@ type Session struct {
 	accepted bool    // guarded by mu: something was accepted in this life
 	disposed bool    // guarded by mu
 	more     chan struct{}
+	notify   func() // guarded by mu; called without it
 
 	viewMu sync.Mutex // held while items are brought up to date; taken before mu
 	items  []Item     // guarded by viewMu: projection of the surface
@@ -175,17 +176,26 @@ func (s *Session) AppendAll(check func(State) error, drafts ...Draft) ([]Event, 
 // AppendFunc is AppendAll for drafts that depend on the state: build sees it and returns them. The first
 // draft gets the seq State.Next. No drafts: nothing happens.
 func (s *Session) AppendFunc(build func(State) ([]Draft, error)) ([]Event, error) {
+	evs, notify, err := s.appendFunc(build)
+	if notify != nil {
+		notify()
+	}
+	return evs, err
+}
+
+// appendFunc is AppendFunc under the lock; it returns who is to be told once the lock is free.
+func (s *Session) appendFunc(build func(State) ([]Draft, error)) (_ []Event, notify func(), _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.disposed {
-		return nil, fmt.Errorf("session %s: %w", s.header.ID, ErrDisposed)
+		return nil, nil, fmt.Errorf("session %s: %w", s.header.ID, ErrDisposed)
 	}
 	if len(s.state.unknown) > 0 {
-		return nil, &UnsupportedError{Types: s.state.Unknown()}
+		return nil, nil, &UnsupportedError{Types: s.state.Unknown()}
 	}
 	drafts, err := build(s.state.Clone())
 	if err != nil || len(drafts) == 0 {
-		return nil, err
+		return nil, nil, err
 	}
 	// A plain copy: what a refused draft appended to its lists lies behind the length of ours, and State
 	// hands out clipped lists only.
@@ -194,7 +204,7 @@ func (s *Session) AppendFunc(build func(State) ([]Draft, error)) ([]Event, error
 	for _, d := range drafts {
 		ev, err := s.accept(&st, d)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		evs = append(evs, ev)
 	}
@@ -203,7 +213,16 @@ func (s *Session) AppendFunc(build func(State) ([]Draft, error)) ([]Event, error
 	s.accepted = true
 	close(s.more)
 	s.more = make(chan struct{})
-	return evs[:len(evs):len(evs)], nil
+	return evs[:len(evs):len(evs)], s.notify, nil
+}
+
+// Notify has f called after each accepted batch, by the goroutine that appended and with no lock held: f
+// must not block. It is for the one that makes the session durable, so that an idle session costs no
+// goroutine; everybody else waits on the channel of From. nil ends it.
+func (s *Session) Notify(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notify = f
 }
 
 func (s *Session) accept(st *State, d Draft) (Event, error) {

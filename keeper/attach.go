@@ -1,0 +1,221 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/strandline-dev/strandline/live"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+)
+
+// env is what sessions made here are constructed with.
+func (k *Keeper) env() session.Env {
+	return session.Env{Registry: k.opt.Registry, Now: k.opt.Now, Validators: k.opt.Validators}
+}
+
+// Create makes a session over a seed, which may be empty, and never resumes one. Nothing is stored before
+// the first accepted event; seed, boundary and that event then go in one batch. Errors: ErrExists if the id
+// is stored or held, *live.VetoError, ErrReadOnly and whatever else the store refuses with. After an error
+// the id is free and nothing is left.
+func (k *Keeper) Create(ctx context.Context, h session.Header, seed session.Seed) (_ *Handle, err error) {
+	if err := h.Validate(); err != nil {
+		return nil, err
+	}
+	unlock, err := k.begin(ctx, h.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	place, err := k.lv.Reserve(h.ID)
+	if err != nil {
+		return nil, &store.ExistsError{ID: h.ID, Detail: err.Error()}
+	}
+	defer place.Release()
+	w, err := k.st.Create(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	s, err := session.New(h, seed, k.env())
+	if err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	return k.publish(place, s, w, 0)
+}
+
+// Resume opens a stored session for work and never creates one: its events by reference, closers for a turn
+// that its last writer could not end, and the boundary. Nothing is written. Errors: ErrNotFound; *BusyError
+// if another process holds it or it is live here (then with this process as holder); *DamagedError;
+// *UnsupportedError; *ReadOnlyError; *live.VetoError.
+func (k *Keeper) Resume(ctx context.Context, id session.ID) (*Handle, error) {
+	unlock, err := k.begin(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	place, err := k.reserve(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer place.Release()
+	w, err := k.st.Open(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	s, err := k.build(w)
+	if err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	return k.publish(place, s, w, w.Opened().Pos.Next)
+}
+
+// build constructs the session of a writer that was opened.
+func (k *Keeper) build(w store.Writer) (*session.Session, error) {
+	seed, err := store.Load(w.Opened(), k.opt.Registry)
+	if err != nil {
+		return nil, err
+	}
+	if u := seed.State.Unknown(); len(u) > 0 {
+		return nil, &store.UnsupportedError{
+			ID: w.Header().ID, Detail: "unknown event types " + strings.Join(u, ", ") + "; it can be read, listed and exported",
+		}
+	}
+	return session.New(w.Header(), seed, k.env())
+}
+
+// reserve takes the id among the live sessions, or says that this process holds it.
+func (k *Keeper) reserve(ctx context.Context, id session.ID) (*live.Reservation, error) {
+	k.mu.Lock()
+	_, kept := k.handles[id] // a session that could not be saved may have left the registry
+	k.mu.Unlock()
+	if kept {
+		return nil, k.busy(ctx, id)
+	}
+	place, err := k.lv.Reserve(id)
+	if err != nil {
+		return nil, k.busy(ctx, id)
+	}
+	return place, nil
+}
+
+// publish attaches a session to its writer and announces it; on failure the writer is let go, with nothing
+// written. next is the length of what is stored. The id lock is held.
+func (k *Keeper) publish(place *live.Reservation, s *session.Session, w store.Writer, next session.Seq) (h *Handle, err error) {
+	attached := false
+	defer func() {
+		if !attached { // also if an observer panics
+			err = errors.Join(err, k.detach(h, w))
+			h = nil
+		}
+	}()
+	if h, err = k.attach(s, w, next); err != nil {
+		return nil, err
+	}
+	if err = place.Publish(s); err != nil {
+		return nil, err
+	}
+	attached = true
+	h.follow()
+	return h, nil
+}
+
+// attach makes the handle. The id lock is held.
+func (k *Keeper) attach(s *session.Session, w store.Writer, next session.Seq) (*Handle, error) {
+	h := newHandle(k, s, w, next)
+	k.mu.Lock()
+	if k.closed {
+		k.mu.Unlock()
+		return nil, fmt.Errorf("keeper: %w", store.ErrClosed)
+	}
+	k.handles[s.ID()] = h
+	k.mu.Unlock()
+	return h, nil
+}
+
+// detach undoes attach and ends the writer. h may be nil.
+func (k *Keeper) detach(h *Handle, w store.Writer) error {
+	if h == nil {
+		return w.Close()
+	}
+	h.sess.Notify(nil)
+	h.stop()
+	err := w.Close()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.handles[h.header.ID] == h {
+		delete(k.handles, h.header.ID)
+	}
+	return err
+}
+
+// Claim is a stored session that was opened for writing and has no session yet: the lease is held. Build the
+// session from Snapshot and hand it to Adopt, or Release it.
+type Claim struct {
+	k     *Keeper
+	w     store.Writer
+	place *live.Reservation
+	once  sync.Once
+	err   error
+}
+
+// Open takes the lease of a stored session for somebody who builds the session himself. Errors as for Resume.
+func (k *Keeper) Open(ctx context.Context, id session.ID) (*Claim, error) {
+	unlock, err := k.begin(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	place, err := k.reserve(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	w, err := k.st.Open(ctx, id)
+	if err != nil {
+		place.Release()
+		return nil, err
+	}
+	c := &Claim{k: k, w: w, place: place}
+	k.mu.Lock()
+	closed := k.closed
+	if !closed {
+		k.claims[id] = c
+	}
+	k.mu.Unlock()
+	if closed {
+		return nil, errors.Join(fmt.Errorf("keeper: %w", store.ErrClosed), c.Release())
+	}
+	return c, nil
+}
+
+// Header returns the stored header: the one that counts, whatever header the session is built with.
+func (c *Claim) Header() session.Header { return c.w.Header() }
+
+// Snapshot is what was stored when the lease was taken, readable until the lease ends.
+func (c *Claim) Snapshot() *store.Snapshot { return c.w.Opened() }
+
+// Release gives the lease back, unless Adopt has taken it over. Idempotent.
+func (c *Claim) Release() error {
+	if !c.take() {
+		return c.err
+	}
+	c.once.Do(func() {
+		c.err = c.w.Close()
+		c.place.Release()
+	})
+	return c.err
+}
+
+// take removes the claim from the keeper; false if somebody else did.
+func (c *Claim) take() bool {
+	c.k.mu.Lock()
+	defer c.k.mu.Unlock()
+	id := c.w.Header().ID
+	if c.k.claims[id] != c {
+		return false
+	}
+	delete(c.k.claims, id)
+	return true
+}
