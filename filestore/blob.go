@@ -1,0 +1,128 @@
+package filestore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/strandline-dev/strandline/record"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
+)
+
+const maxBlob = 1 << 30
+
+func (s *Store) blobPath(name string) string {
+	hash := name[len("sha256-"):]
+	return s.path("blobs", "sha256", hash[:2], hash)
+}
+
+// shareStore locks store.lock shared: until it is closed neither collector nor purge runs.
+func (s *Store) shareStore(ctx context.Context) (vfs.File, error) {
+	if err := s.prepare(); err != nil {
+		return nil, err
+	}
+	f, err := s.fs.OpenFile(s.path(lockName), vfs.OpenOrCreate)
+	if err != nil {
+		return nil, s.readOnly(err)
+	}
+	for {
+		ok, err := f.TryLock(false)
+		if ok && err == nil {
+			return f, nil
+		}
+		if err == nil {
+			err = wait(ctx, 5*time.Millisecond)
+		}
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+	}
+}
+
+// PutBlob stores data under its name and returns when it is synced.
+func (s *Store) PutBlob(ctx context.Context, data []byte) (string, error) {
+	if err := s.writable(); err != nil {
+		return "", err
+	}
+	lock, err := s.shareStore(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	return s.putBlob(data)
+}
+
+// putBlob is PutBlob for those who hold store.lock.
+func (s *Store) putBlob(data []byte) (string, error) {
+	name := record.BlobName(data)
+	path := s.blobPath(name)
+	dir := filepath.Dir(path)
+	if err := s.mkdirAll(dir); err != nil {
+		return "", err
+	}
+	old, _, err := s.readFile(path, maxBlob)
+	switch {
+	case err == nil:
+		if !bytes.Equal(old, data) {
+			return "", s.badBlob(path, int64(len(old)))
+		}
+	case errors.Is(err, fs.ErrNotExist):
+		n, err := s.nonce()
+		if err != nil {
+			return "", err
+		}
+		tmp := filepath.Join(dir, ".blob-"+n)
+		f, err := s.writeTemp(tmp, data, false)
+		if err != nil {
+			return "", err
+		}
+		f.Close()
+		if err := s.publish(tmp, path); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", err
+		}
+	default:
+		return "", err
+	}
+	// Also if it was there: whoever put it may have died before this.
+	return name, s.syncDir(dir)
+}
+
+func (s *Store) badBlob(path string, n int64) error {
+	return &store.DamagedError{Ranges: []store.Range{{File: path, Bytes: n, Last: session.None, Detail: "its bytes do not have its name"}}}
+}
+
+// GetBlob returns the blob's bytes, which have its name.
+func (s *Store) GetBlob(_ context.Context, name string) ([]byte, error) {
+	if !record.ValidBlobName(name) {
+		return nil, fmt.Errorf("filestore: %q is not the name of a blob: %w", name, store.ErrNotFound)
+	}
+	b, _, err := s.readFile(s.blobPath(name), maxBlob)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("filestore: no blob %s in this store: %w", name, store.ErrNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if record.BlobName(b) != name {
+		return nil, s.badBlob(s.blobPath(name), int64(len(b)))
+	}
+	return b, nil
+}
+
+// accepted returns the event of a record with its data as it was accepted.
+func (s *Store) accepted(ctx context.Context, raw *record.Raw) (session.Event, error) {
+	ev := raw.Event()
+	data, err := record.Internalize(ev.Data, func(name string) ([]byte, error) { return s.GetBlob(ctx, name) })
+	if err != nil {
+		return session.Event{}, fmt.Errorf("filestore: event %d: %w", ev.Seq, err)
+	}
+	ev.Data = data
+	return ev, nil
+}

@@ -1,0 +1,225 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"sort"
+
+	"github.com/strandline-dev/strandline/record"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
+)
+
+// CreateFork stores a session that begins with a prefix of another. The parent is not written to.
+func (s *Store) CreateFork(ctx context.Context, h session.Header, own []session.Event) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if _, err := record.AppendHeader(nil, h); err != nil {
+		return err
+	}
+	if h.Parent == nil {
+		return fmt.Errorf("filestore: %s names no parent: a fork has one", h.ID)
+	}
+	if err := s.writable(); err != nil {
+		return err
+	}
+	if err := s.free(h.ID); err != nil {
+		return err
+	}
+	if err := s.checkParent(ctx, h); err != nil {
+		return err
+	}
+	w := &writer{s: s, id: h.ID, hdr: h, dir: s.dir(h.ID), created: true, since: s.opt.Now()}
+	if err := s.reserve(h.ID, w); err != nil {
+		return err
+	}
+	defer w.Close()
+	w.op.Lock()
+	defer w.op.Unlock()
+	at := store.Pos{Next: h.SeedLength, Link: h.Parent.Link}
+	w.start(&logScan{hdr: h, pos: at, synced: session.None})
+	lock, err := s.shareStore(ctx)
+	if err != nil {
+		return w.notSaved(err)
+	}
+	defer lock.Close()
+	end, blobs, err := w.encode(ctx, own)
+	if blobs != nil {
+		defer blobs.Close()
+	}
+	if err != nil {
+		return err
+	}
+	if err := w.newAttempt(at, end, w.unsynced); err != nil {
+		return w.notSaved(err)
+	}
+	return w.notSaved(w.place())
+}
+
+// checkParent makes sure that h names what is stored, and that it is synced.
+func (s *Store) checkParent(ctx context.Context, h session.Header) error {
+	p := h.Parent
+	var parent session.Header
+	var bad error
+	err := fs.ErrNotExist
+	for _, dir := range []string{s.dir(p.ID), s.trash(p.ID)} {
+		if errors.Is(err, fs.ErrNotExist) {
+			parent, bad, err = s.readHeader(dir, p.ID)
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &store.NotFoundError{ID: string(p.ID)}
+	case err != nil:
+		return err
+	case bad != nil:
+		return &store.DamagedError{ID: p.ID, Owner: p.ID, Ranges: []store.Range{{File: headerName, Last: session.None, Detail: bad.Error()}}}
+	case !slices.Equal(parent.Spans(h.SeedLength), p.Spans):
+		return fmt.Errorf("filestore: fork %s: its spans are not those of %s", h.ID, p.ID)
+	}
+	link := session.Link{}
+	if p.Seq != session.None {
+		if link, err = s.LinkAt(ctx, p.ID, p.Seq); err != nil {
+			return err
+		}
+	}
+	if link != p.Link {
+		return fmt.Errorf("filestore: fork %s: the link of %s at %d is %s, not %s", h.ID, p.ID, p.Seq, link, p.Link)
+	}
+	return nil
+}
+
+// LinkAt returns the link at seq and makes the log durable up to it.
+func (s *Store) LinkAt(ctx context.Context, id session.ID, seq session.Seq) (session.Link, error) {
+	var zero session.Link
+	if session.ValidID(id) != nil {
+		return zero, &store.NotFoundError{ID: string(id)}
+	}
+	h, bad, err := s.readHeader(s.dir(id), id)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return zero, &store.NotFoundError{ID: string(id)}
+	case err != nil:
+		return zero, err
+	case bad != nil:
+		return zero, &store.DamagedError{ID: id, Owner: id, Ranges: []store.Range{{File: headerName, Last: session.None, Detail: bad.Error()}}}
+	}
+	missing := fmt.Errorf("filestore: session %s has no seq %d: %w", id, seq, session.ErrRange)
+	if seq < 0 {
+		return zero, missing
+	}
+	owner := h.Origin(seq)
+	for range 100 {
+		dir, names, err := s.locate(owner, id)
+		if err != nil {
+			return zero, err
+		}
+		i := sort.Search(len(names), func(i int) bool { return names[i] > seq }) - 1
+		if i < 0 {
+			return zero, missing
+		}
+		path := filepath.Join(dir, segmentName(names[i]))
+		link, found, err := s.syncedLink(ctx, dir, path, seq)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // packed or moved: list again
+		}
+		if err != nil {
+			return zero, err
+		}
+		// Whoever goes on in a new segment may have taken the record there while we looked.
+		again, err := s.segmentNames(dir)
+		if err != nil {
+			return zero, err
+		}
+		if j := sort.Search(len(again), func(i int) bool { return again[i] > seq }) - 1; j < 0 || again[j] != names[i] {
+			continue
+		}
+		if !found {
+			return zero, missing
+		}
+		return link, nil
+	}
+	return zero, fmt.Errorf("filestore: session %s changes faster than it can be read", id)
+}
+
+// syncedLink finds the record of seq in a segment and syncs the segment and its name.
+func (s *Store) syncedLink(ctx context.Context, dir, path string, seq session.Seq) (session.Link, bool, error) {
+	var link session.Link
+	f, err := s.fs.OpenFile(path, vfs.ReadOnly)
+	if err != nil {
+		return link, false, err
+	}
+	defer f.Close()
+	found := false
+	err = findRecord(ctx, f, seq, func(raw *record.Raw) {
+		link, found = raw.Link()
+	})
+	if err != nil || !found {
+		return link, false, err
+	}
+	if err := s.sync(f.SyncData); err != nil {
+		return link, false, err
+	}
+	return link, true, s.syncDir(dir)
+}
+
+// findRecord calls use with the record of seq, if the segment f holds it. It halves the file until
+// little is left: the cost does not grow with the segment.
+func findRecord(ctx context.Context, f vfs.File, seq session.Seq, use func(*record.Raw)) error {
+	_, head, err := readSegmentHead(f)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	buf := windows.Get().(*[]byte)
+	defer windows.Put(buf)
+	lo, hi := head, info.Size()
+	for hi-lo > window {
+		mid := lo + (hi-lo)/2
+		r := record.NewReader(&fileReader{f, mid}, mid, *buf)
+		at, got := int64(-1), session.None
+		for n := 0; ; n++ {
+			tok, err := r.Next()
+			if err != nil {
+				return err
+			}
+			if tok == record.Broken {
+				continue // the first line is seldom whole
+			}
+			if tok == record.Good {
+				at, got = r.At, r.Raw.Seq
+			}
+			break
+		}
+		if at < 0 || at >= hi || got > seq {
+			hi = mid
+		} else {
+			lo = at
+		}
+	}
+	r := record.NewReader(&fileReader{f, lo}, lo, *buf)
+	for n := 0; ; n++ {
+		tok, err := r.Next()
+		if err != nil || tok == record.End {
+			return err
+		}
+		if tok == record.Good && r.Raw.Seq >= seq {
+			if r.Raw.Seq == seq {
+				use(&r.Raw)
+			}
+			return nil
+		}
+		if n%1024 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package filestore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"sort"
+	"sync"
+
+	"github.com/strandline-dev/strandline/record"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
+)
+
+// segment is the index of one segment file: the records first..end-1 lie from off to stop. A copy
+// stays right while the original grows: marks is only appended to.
+type segment struct {
+	owner      session.ID // whose file it is
+	path       string
+	first, end session.Seq
+	prev       session.Link
+	off, stop  int64
+	marks      []mark
+}
+
+// at returns the greatest mark at or below seq, and the offset of the mark after it.
+func (g *segment) at(seq session.Seq) (mark, int64) {
+	i := sort.Search(len(g.marks), func(i int) bool { return g.marks[i].seq > seq })
+	stop := g.stop
+	if i < len(g.marks) {
+		stop = g.marks[i].off
+	}
+	if i == 0 {
+		return mark{g.first, g.off}, stop
+	}
+	return g.marks[i-1], stop
+}
+
+// view is a log on disk: a Prefix that reads events when they are asked for. It keeps the index and a
+// few blocks in memory, and no descriptor open.
+type view struct {
+	s    *Store
+	id   session.ID
+	segs []segment
+	n    session.Seq
+
+	mu     sync.Mutex
+	blocks []block // the last used first
+	closed bool
+}
+
+// block is the text of the records between two marks.
+type block struct {
+	path  string
+	first session.Seq
+	text  []byte
+}
+
+const maxBlocks = 4
+
+var _ session.Prefix = (*view)(nil)
+
+func (v *view) Len() session.Seq { return v.n }
+
+func (v *view) release() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.closed, v.blocks = true, nil
+	return nil
+}
+
+// find returns the index of the segment that holds seq, or -1.
+func (v *view) find(seq session.Seq) int {
+	i := sort.Search(len(v.segs), func(i int) bool { return v.segs[i].end > seq })
+	if i == len(v.segs) || seq < v.segs[i].first {
+		return -1
+	}
+	return i
+}
+
+func (v *view) At(seq session.Seq) (session.Event, error) {
+	i := -1
+	if seq >= 0 && seq < v.n {
+		i = v.find(seq)
+	}
+	if i < 0 {
+		return session.Event{}, fmt.Errorf("filestore: seq %d of %d: %w", seq, v.n, session.ErrRange)
+	}
+	g := &v.segs[i]
+	m, stop := g.at(seq)
+	text, err := v.block(g, m, stop)
+	if err != nil {
+		return session.Event{}, err
+	}
+	line := text
+	for q := m.seq; ; q++ {
+		k := bytes.IndexByte(line, '\n')
+		if k < 0 {
+			return session.Event{}, v.damaged(g, m.off, stop-m.off, seq, "a record is gone")
+		}
+		if q < seq {
+			line = line[k+1:]
+			continue
+		}
+		off := m.off + int64(len(text)-len(line))
+		raw, err := record.Parse(line[:k:k])
+		if err != nil {
+			return session.Event{}, v.damaged(g, off, int64(k)+1, seq, err.Error())
+		}
+		if raw.Seq != seq {
+			return session.Event{}, v.damaged(g, off, int64(k)+1, seq, fmt.Sprintf("a record with seq %d in its place", raw.Seq))
+		}
+		return v.s.accepted(context.Background(), &raw)
+	}
+}
+
+func (v *view) damaged(g *segment, off, n int64, seq session.Seq, why string) error {
+	return &store.DamagedError{ID: v.id, Owner: g.owner, Ranges: []store.Range{
+		{File: g.path, Offset: off, Bytes: n, First: seq, Last: seq, Detail: why}}}
+}
+
+// block returns the text from m to stop, which is not written to afterwards.
+func (v *view) block(g *segment, m mark, stop int64) ([]byte, error) {
+	v.mu.Lock()
+	if v.closed {
+		v.mu.Unlock()
+		return nil, fmt.Errorf("filestore: the snapshot of %s: %w", v.id, store.ErrClosed)
+	}
+	for i, b := range v.blocks {
+		if b.path == g.path && b.first == m.seq && int64(len(b.text)) >= stop-m.off {
+			copy(v.blocks[1:i+1], v.blocks[:i])
+			v.blocks[0] = b
+			v.mu.Unlock()
+			return b.text[:stop-m.off], nil
+		}
+	}
+	v.mu.Unlock()
+
+	f, err := v.open(g)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text := make([]byte, stop-m.off)
+	if n, err := f.ReadAt(text, m.off); n < len(text) {
+		if err == io.EOF {
+			return nil, v.damaged(g, m.off+int64(n), int64(len(text)-n), m.seq, "the file is shorter than it was")
+		}
+		return nil, err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.closed {
+		v.blocks = append([]block{{g.path, m.seq, text}}, v.blocks[:min(len(v.blocks), maxBlocks-1)]...)
+	}
+	return text, nil
+}
+
+// open opens a segment, which may have moved to the trash since it was found.
+func (v *view) open(g *segment) (vfs.File, error) {
+	f, err := v.s.fs.OpenFile(g.path, vfs.ReadOnly)
+	if err == nil {
+		return f, nil
+	}
+	for _, dir := range v.s.homes(g.owner, v.id) {
+		if f, e := v.s.fs.OpenFile(dir+"/"+segmentName(g.first), vfs.ReadOnly); e == nil {
+			return f, nil
+		}
+	}
+	return nil, err
+}
+
+func (v *view) Range(from, to session.Seq) iter.Seq2[session.Event, error] {
+	return func(yield func(session.Event, error) bool) {
+		if from >= to {
+			return
+		}
+		if from < 0 || to > v.n {
+			yield(session.Event{}, fmt.Errorf("filestore: seqs %d to %d of %d: %w", from, to, v.n, session.ErrRange))
+			return
+		}
+		ctx := context.Background()
+		for i := v.find(from); from < to; i++ {
+			if i < 0 || i >= len(v.segs) || v.segs[i].first > from {
+				yield(session.Event{}, fmt.Errorf("filestore: seq %d: %w", from, session.ErrRange))
+				return
+			}
+			end := min(to, v.segs[i].end)
+			stopped := false
+			err := v.scan(ctx, i, from, end, func(raw *record.Raw) bool {
+				ev, err := v.s.accepted(ctx, raw)
+				if !yield(ev, err) || err != nil {
+					stopped = true
+				}
+				return !stopped
+			})
+			if stopped {
+				return
+			}
+			if err != nil {
+				yield(session.Event{}, err)
+				return
+			}
+			from = end
+		}
+	}
+}
+
+// scan calls f with the records from..to-1 of segment i until it returns false.
+func (v *view) scan(ctx context.Context, i int, from, to session.Seq, f func(*record.Raw) bool) error {
+	v.mu.Lock()
+	closed := v.closed
+	v.mu.Unlock()
+	if closed {
+		return fmt.Errorf("filestore: the snapshot of %s: %w", v.id, store.ErrClosed)
+	}
+	g := &v.segs[i]
+	file, err := v.open(g)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	m, _ := g.at(from)
+	var buf *[]byte
+	if n := g.stop - m.off; n <= 16<<10 { // short: no need for a big window
+		b := make([]byte, max(n, 4096))
+		buf = &b
+	} else {
+		buf = windows.Get().(*[]byte)
+		defer windows.Put(buf)
+	}
+	r := record.NewReader(io.LimitReader(&fileReader{file, m.off}, g.stop-m.off), m.off, *buf)
+	for due := m.seq; due < to; due++ {
+		tok, err := r.Next()
+		switch {
+		case err != nil:
+			return err
+		case tok == record.End:
+			return v.damaged(g, g.stop, 0, due, "the file is shorter than it was")
+		case tok == record.Broken:
+			return v.damaged(g, r.Bad.Offset, r.Bad.Bytes, due, r.Bad.String())
+		case r.Raw.Seq != due:
+			return v.damaged(g, r.At, int64(len(r.Raw.Line())), due, fmt.Sprintf("a record with seq %d in its place", r.Raw.Seq))
+		}
+		if due >= from && !f(&r.Raw) {
+			return nil
+		}
+		if due%1024 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}

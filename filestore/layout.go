@@ -1,0 +1,419 @@
+package filestore
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
+)
+
+const (
+	headerName  = "session.json"
+	segSuffix   = ".jsonl"
+	segDigits   = 20
+	storeName   = "strandline.json"
+	lockName    = "store.lock"
+	newSession  = ".new-"
+	newSegment  = ".seg-"
+	defaultRoll = 16 << 20
+	maxSyncs    = 32
+	patience    = 100 * time.Millisecond // for locks that a probe holds for a moment
+)
+
+// Options are what a Store needs from outside.
+type Options struct {
+	FS   vfs.FS           // nil: the machine's
+	Now  func() time.Time // required: the time in announcements
+	Rand io.Reader        // required: store id, names of temporary files, nonces
+
+	// What announcements say of this process.
+	Host, Program string
+	PID           int
+	ProcessStart  string
+
+	// SegmentBytes is the size at which a segment is followed by a new one; 0: 16 MiB.
+	SegmentBytes int64
+}
+
+// Store is a store in a directory. All methods are safe for concurrent use.
+type Store struct {
+	root  string
+	fs    vfs.FS
+	opt   Options
+	syncs chan struct{} // at most maxSyncs calls sync at a time: each blocks a thread
+
+	randMu sync.Mutex
+
+	mu      sync.Mutex
+	writers map[session.ID]*writer // open handles: keeps their descriptors reachable
+	closed  bool
+	ready   bool // root and strandline.json are there and durable
+	locks   bool // a second lock was seen to be refused
+}
+
+var (
+	_ store.Store  = (*Store)(nil)
+	_ store.Forker = (*Store)(nil)
+	_ store.Lister = (*Store)(nil)
+	_ store.Blobs  = (*Store)(nil)
+)
+
+// Open returns the store in the directory root. It writes nothing: the directory is made by the first
+// write, and a root that is not there is an empty store.
+func Open(root string, opt Options) (*Store, error) {
+	if opt.Now == nil || opt.Rand == nil {
+		return nil, errors.New("filestore: Options.Now and Options.Rand are required")
+	}
+	if opt.FS == nil {
+		opt.FS = vfs.OS()
+	}
+	if opt.SegmentBytes <= 0 {
+		opt.SegmentBytes = defaultRoll
+	}
+	return &Store{
+		root: filepath.Clean(root), fs: opt.FS, opt: opt,
+		syncs: make(chan struct{}, maxSyncs), writers: map[session.ID]*writer{},
+	}, nil
+}
+
+// Root returns the store's directory.
+func (s *Store) Root() string { return s.root }
+
+// Close closes every writer. What they have not flushed is written, not synced.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	var open []*writer
+	for _, w := range s.writers {
+		open = append(open, w)
+	}
+	s.mu.Unlock()
+	var errs []error
+	for _, w := range open {
+		errs = append(errs, w.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Store) path(elem ...string) string {
+	return filepath.Join(append([]string{s.root}, elem...)...)
+}
+
+func (s *Store) dir(id session.ID) string   { return s.path("sessions", string(id)) }
+func (s *Store) trash(id session.ID) string { return s.path("trash", string(id)) }
+
+// homes returns the directories in which the own segments of id may lie for a reader of child.
+func (s *Store) homes(id, child session.ID) []string {
+	return []string{s.dir(id), s.trash(id), filepath.Join(s.dir(child), "inherited", string(id))}
+}
+
+func segmentName(first session.Seq) string { return fmt.Sprintf("%0*d%s", segDigits, first, segSuffix) }
+
+// segmentNames returns the firsts of the segments in dir, ascending.
+func (s *Store) segmentNames(dir string) ([]session.Seq, error) {
+	list, err := s.fs.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []session.Seq
+	for _, e := range list {
+		digits, ok := strings.CutSuffix(e.Name(), segSuffix)
+		if !ok || len(digits) != segDigits {
+			continue
+		}
+		n, err := strconv.ParseInt(digits, 10, 64)
+		if err != nil || n < 0 {
+			continue
+		}
+		out = append(out, session.Seq(n)) // ReadDir sorts by name, which is by number
+	}
+	return out, nil
+}
+
+func (s *Store) nonce() (string, error) {
+	var b [12]byte
+	s.randMu.Lock()
+	defer s.randMu.Unlock()
+	if _, err := io.ReadFull(s.opt.Rand, b[:]); err != nil {
+		return "", fmt.Errorf("filestore: no randomness: %w", err)
+	}
+	return hex.EncodeToString(b[:]), nil
+}
+
+// sync runs one blocking sync, of which there are never more than maxSyncs.
+func (s *Store) sync(do func() error) error {
+	s.syncs <- struct{}{}
+	defer func() { <-s.syncs }()
+	return do()
+}
+
+func (s *Store) syncDir(name string) error {
+	return s.sync(func() error { return s.fs.SyncDir(name) })
+}
+
+// readFile returns the content of a small file, with its inode.
+func (s *Store) readFile(name string, limit int64) ([]byte, fs.FileInfo, error) {
+	f, err := s.fs.OpenFile(name, vfs.ReadOnly)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	return readAll(f, name, limit)
+}
+
+func readAll(f vfs.File, name string, limit int64) ([]byte, fs.FileInfo, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, info, &notFileError{name, info.Mode()}
+	}
+	if info.Size() > limit {
+		return nil, info, fmt.Errorf("%s has %d bytes: more than such a file can have", name, info.Size())
+	}
+	b := make([]byte, info.Size())
+	n, err := f.ReadAt(b, 0)
+	if err != nil && err != io.EOF {
+		return nil, info, err
+	}
+	return b[:n], info, nil
+}
+
+// notFileError says that something else stands where a file should.
+type notFileError struct {
+	name string
+	mode fs.FileMode
+}
+
+func (e *notFileError) Error() string {
+	return fmt.Sprintf("%s is not a file (%v)", e.name, e.mode.Type())
+}
+
+type storeFile struct {
+	Strandline int    `json:"strandline"`
+	Store      string `json:"store"`
+}
+
+// version refuses a store that a newer program made.
+func (s *Store) version() error {
+	b, _, err := s.readFile(s.path(storeName), 1<<16)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return &store.ReadOnlyError{Path: s.root, Cause: err}
+	}
+	var f storeFile
+	if err := json.Unmarshal(b, &f); err != nil {
+		return &store.ReadOnlyError{Path: s.root, Cause: fmt.Errorf("%s cannot be read: %w", storeName, err)}
+	}
+	if f.Strandline > session.Format {
+		return &store.ReadOnlyError{Path: s.root, Cause: fmt.Errorf(
+			"its format %d is newer than %d, which this program writes: use a newer program", f.Strandline, session.Format)}
+	}
+	return nil
+}
+
+// writable returns a *store.ReadOnlyError if the store cannot be written, as far as can be told
+// without writing, and store.ErrClosed after Close.
+func (s *Store) writable() error {
+	s.mu.Lock()
+	closed, ready := s.closed, s.ready
+	s.mu.Unlock()
+	if closed {
+		return fmt.Errorf("filestore: %w", store.ErrClosed)
+	}
+	if !ready {
+		if err := s.version(); err != nil {
+			return err
+		}
+	}
+	dir := s.path("sessions")
+	for {
+		err := s.fs.Writable(dir)
+		if err == nil {
+			return nil
+		}
+		up := filepath.Dir(dir)
+		if !errors.Is(err, fs.ErrNotExist) || up == dir {
+			return &store.ReadOnlyError{Path: s.root, Cause: err}
+		}
+		dir = up
+	}
+}
+
+// readOnly returns err as a *store.ReadOnlyError if it says that nothing can be written here.
+func (s *Store) readOnly(err error) error {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) || errors.Is(err, vfs.ErrNotSupported) {
+		return &store.ReadOnlyError{Path: s.root, Cause: err}
+	}
+	return err
+}
+
+// prepare makes the root durable before the first write of this Store.
+func (s *Store) prepare() error {
+	s.mu.Lock()
+	ready := s.ready
+	s.mu.Unlock()
+	if ready {
+		return nil
+	}
+	if err := s.mkdirAll(s.path("sessions")); err != nil {
+		return s.readOnly(err)
+	}
+	if err := s.mkdirAll(s.path("live")); err != nil {
+		return s.readOnly(err)
+	}
+	_, err := s.fs.Stat(s.path(storeName))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = s.makeStoreFile()
+	}
+	if err != nil {
+		return s.readOnly(err)
+	}
+	if err := s.version(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.ready = true
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *Store) makeStoreFile() error {
+	id, err := s.nonce()
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(storeFile{session.Format, id})
+	if err != nil {
+		return err
+	}
+	tmp := s.path(".store-" + id)
+	f, err := s.writeTemp(tmp, append(b, '\n'), false)
+	if err != nil {
+		return err
+	}
+	f.Close()
+	if err := s.publish(tmp, s.path(storeName)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return s.syncDir(s.root)
+}
+
+// mkdirAll makes dir and what is missing above it, durably.
+func (s *Store) mkdirAll(dir string) error {
+	if _, err := s.fs.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	up := filepath.Dir(dir)
+	if up != dir {
+		if err := s.mkdirAll(up); err != nil {
+			return err
+		}
+	}
+	if err := s.fs.Mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return s.syncDir(up)
+}
+
+// writeTemp makes a file with the content b, synced and, if lock is set, locked exclusively. After
+// an error nothing is left but perhaps the name.
+func (s *Store) writeTemp(name string, b []byte, lock bool) (f vfs.File, err error) {
+	f, err = s.fs.OpenFile(name, vfs.CreateAppend)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			s.fs.Remove(name)
+		}
+	}()
+	if n, err := f.Write(b); err != nil || n < len(b) {
+		return nil, errors.Join(err, shortWrite(n, len(b)))
+	}
+	if lock {
+		ok, err := f.TryLock(true)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, fmt.Errorf("%s: a new file is locked: %w", name, vfs.ErrNotSupported)
+		}
+	}
+	if err := s.sync(f.Sync); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func shortWrite(n, of int) error {
+	if n < of {
+		return io.ErrShortWrite
+	}
+	return nil
+}
+
+// publish gives the file tmp its name, which must be free, and takes the old name away.
+func (s *Store) publish(tmp, name string) error {
+	err := s.fs.Link(tmp, name)
+	if errors.Is(err, vfs.ErrNotSupported) {
+		return s.fs.RenameNoReplace(tmp, name)
+	}
+	s.fs.Remove(tmp) // what remains is skipped by readers and removed later
+	return err
+}
+
+// checkLocks makes sure, once, that a lock on name, which is held exclusively, keeps others out.
+func (s *Store) checkLocks(name string) error {
+	s.mu.Lock()
+	done := s.locks
+	s.mu.Unlock()
+	if done {
+		return nil
+	}
+	f, err := s.fs.OpenFile(name, vfs.ReadWrite)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	ok, err := f.TryLock(true)
+	if err != nil {
+		return &store.ReadOnlyError{Path: s.root, Cause: err}
+	}
+	if ok {
+		return &store.ReadOnlyError{Path: s.root, Cause: errors.New("file locks do not work here: two could write one session")}
+	}
+	s.mu.Lock()
+	s.locks = true
+	s.mu.Unlock()
+	return nil
+}
+
+// wait sleeps for d or until ctx ends.
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,436 @@
+package filestore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/strandline-dev/strandline/record"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
+	"golang.org/x/sync/errgroup"
+)
+
+// titleWindow is how far from the end of a log Stat looks for its title when it has everything else.
+const titleWindow = 128 << 10
+
+// Stat returns what the ends of the session's files tell. Damage in the middle is found by Read.
+func (s *Store) Stat(ctx context.Context, id session.ID) (store.Stat, error) {
+	if session.ValidID(id) != nil {
+		return store.Stat{}, &store.NotFoundError{ID: string(id)}
+	}
+	for {
+		before := s.holder(id)
+		st, err := s.stat(ctx, id)
+		if err != nil {
+			return st, err
+		}
+		after := s.holder(id)
+		if before == nil && after == nil || before != nil && after != nil && before.Nonce == after.Nonce {
+			if st.Holder == nil || after != nil {
+				st.Holder = after
+			}
+			return st, nil
+		}
+	}
+}
+
+// stat is Stat without the announcement: Holder is set, without a name, if a segment is locked.
+func (s *Store) stat(ctx context.Context, id session.ID) (store.Stat, error) {
+	st := store.Stat{ID: id, State: store.StateOK}
+	dir := s.dir(id)
+	for try := 0; ; try++ {
+		err := s.statFiles(ctx, &st, dir)
+		switch {
+		case err == nil:
+			return st, nil
+		case errors.Is(err, fs.ErrNotExist):
+			if _, serr := s.fs.Stat(dir); errors.Is(serr, fs.ErrNotExist) {
+				return st, &store.NotFoundError{ID: string(id)}
+			}
+			if try < 10 {
+				continue // a listed segment is gone: list again
+			}
+		}
+		if cause := context.Cause(ctx); cause != nil {
+			return st, cause
+		}
+		return st, err
+	}
+}
+
+func (s *Store) statFiles(ctx context.Context, st *store.Stat, dir string) error {
+	h, bad, err := s.readHeader(dir, st.ID)
+	if err != nil {
+		return err
+	}
+	var fe *record.FormatError
+	if errors.As(bad, &fe) {
+		st.State, st.Reason = store.StateUnsupported, fe.Error()
+		return nil
+	}
+	if bad != nil {
+		st.State, st.Reason = store.StateDamaged, bad.Error()
+		return nil
+	}
+	st.Header = h
+	st.LastActivity = h.CreatedAt
+	if h.Parent != nil {
+		st.Pos = store.Pos{Next: h.SeedLength, Link: h.Parent.Link}
+		st.LastActivity = max(st.LastActivity, h.Parent.Activity)
+		if h.Parent.Activity != 0 {
+			st.LastActivity = h.Parent.Activity
+		}
+	}
+	st.Base = st.Pos.Next
+	list, err := s.fs.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var names []session.Seq
+	for _, e := range list {
+		digits, isSeg := strings.CutSuffix(e.Name(), segSuffix)
+		if !isSeg && e.Name() != headerName {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		if !info.Mode().IsRegular() {
+			st.State, st.Reason = store.StateDamaged, (&notFileError{e.Name(), info.Mode()}).Error()
+			return nil
+		}
+		st.Bytes += info.Size()
+		if n, err := strconv.ParseInt(digits, 10, 64); isSeg && err == nil && len(digits) == segDigits {
+			names = append(names, session.Seq(n))
+		}
+	}
+	if len(names) == 0 {
+		if h.Parent == nil {
+			st.State, st.Reason = store.StateDamaged, "it has no segment"
+		}
+		return nil
+	}
+	if err := s.statTail(ctx, st, dir, names); err != nil || st.State == store.StateDamaged {
+		return err
+	}
+	return s.statBase(st, dir, names)
+}
+
+// statTail finds next seq, link, activity and title, reading backwards.
+func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names []session.Seq) error {
+	found := struct{ pos, activity, title bool }{}
+	seen := int64(0)
+	for i := len(names) - 1; i >= 0; i-- {
+		last := i == len(names)-1
+		path := filepath.Join(dir, segmentName(names[i]))
+		limit := session.None
+		if !last {
+			limit = names[i+1]
+		}
+		clean := true
+		err := s.backward(path, func(line []byte, lf bool) bool {
+			if ctx.Err() != nil {
+				return false
+			}
+			seen += int64(len(line)) + 1
+			raw, err := record.Parse(line)
+			switch {
+			case !lf && len(line) == 0:
+				return true
+			case !lf || err != nil && last && !found.pos && len(bytes.Trim(line, "\x00")) == 0:
+				if last {
+					st.State = store.StateTorn
+				}
+				return true
+			case err != nil && bytes.HasPrefix(line, []byte(`{"strandline":`)):
+				if last && !found.pos {
+					clean = false
+				}
+				return false
+			case err != nil:
+				clean = clean && (!last || found.pos)
+				return clean
+			case limit != session.None && raw.Seq >= limit:
+				return true
+			}
+			if !found.pos {
+				found.pos = true
+				st.Pos.Next = raw.Seq + 1
+				st.Pos.Link, _ = raw.Link()
+				st.Base = st.Pos.Next
+			}
+			if !found.title && string(raw.Type) == session.TypeTitle {
+				var t session.Title
+				if json.Unmarshal(raw.Data, &t) == nil {
+					st.Title, found.title = t.Title, true
+				}
+			}
+			if !found.activity && mayBeActivity(raw.Type) && session.IsActivity(raw.Event()) {
+				st.LastActivity, found.activity = raw.Time, true
+			}
+			return !(found.activity && (found.title || seen > titleWindow))
+		})
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !clean {
+			return s.statWhole(ctx, st)
+		}
+		if found.activity && (found.title || seen > titleWindow) {
+			break
+		}
+	}
+	return nil
+}
+
+func mayBeActivity(t []byte) bool {
+	switch string(t) {
+	case session.TypeUserMessage, session.TypeAssistantMessage, session.TypeToolResult:
+		return true
+	}
+	return false
+}
+
+// statWhole reads the whole log: its end is not what a healthy writer leaves.
+func (s *Store) statWhole(ctx context.Context, st *store.Stat) error {
+	l, err := s.scanSettled(ctx, st.ID)
+	if err != nil {
+		return err
+	}
+	st.Pos, st.Base = l.pos, l.pos.Next
+	switch {
+	case len(l.damage) > 0:
+		st.State, st.Reason = store.StateDamaged, (&store.DamagedError{ID: st.ID, Owner: l.owner, Ranges: l.damage}).Error()
+	case l.unsupported != "":
+		st.State, st.Reason = store.StateUnsupported, l.unsupported
+	case l.torn != nil || l.lost != nil:
+		st.State = store.StateTorn
+	default:
+		st.State = store.StateOK
+	}
+	v := &view{s: s, id: st.ID, segs: l.segs, n: l.pos.Next}
+	own := session.Seq(0)
+	if l.hdr.Parent != nil {
+		own = l.hdr.SeedLength
+	}
+	for ev, err := range v.Range(own, v.n) {
+		if err != nil {
+			return err
+		}
+		if session.IsActivity(ev) {
+			st.LastActivity = ev.Time
+		}
+		if ev.Type == session.TypeTitle {
+			var t session.Title
+			if json.Unmarshal(ev.Data, &t) == nil {
+				st.Title = t.Title
+			}
+		}
+	}
+	return nil
+}
+
+// statBase looks for the oldest segment that somebody writes.
+func (s *Store) statBase(st *store.Stat, dir string, names []session.Seq) error {
+	for i := len(names) - 1; i >= 0; i-- {
+		held, err := s.hasWriter(filepath.Join(dir, segmentName(names[i])))
+		if err != nil {
+			return err
+		}
+		if !held {
+			break
+		}
+		st.Base = names[i]
+		if st.Holder == nil {
+			st.Holder = &store.Holder{SessionID: st.ID}
+		}
+	}
+	if st.Holder != nil && st.State == store.StateTorn {
+		st.State = store.StateOK // being written
+	}
+	return nil
+}
+
+// backward calls f with the lines of a file, the last first, until it returns false. What stands
+// behind the last line end comes first, with lf false, also if it is empty. A line is valid during
+// the call.
+func (s *Store) backward(path string, f func(line []byte, lf bool) bool) error {
+	file, err := s.fs.OpenFile(path, vfs.ReadOnly)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	const step = 64 << 10
+	lo := info.Size()
+	var text []byte // file bytes lo.. that are not passed on yet
+	lf := false
+	for {
+		k := bytes.LastIndexByte(text, '\n')
+		if k >= 0 || lo == 0 {
+			if !f(text[k+1:], lf) || k < 0 {
+				return nil
+			}
+			text, lf = text[:k], true
+			continue
+		}
+		n := min(max(step, int64(len(text))), lo)
+		grown := make([]byte, int(n)+len(text))
+		if _, err := file.ReadAt(grown[:n], lo-n); err != nil && err != io.EOF {
+			return err
+		}
+		copy(grown[n:], text)
+		text, lo = grown, lo-n
+	}
+}
+
+// List returns a page. It looks at the end of every session's files; nothing is cached.
+func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
+	page := store.Page{Hidden: map[session.SessionKind]int{}}
+	rows, err := s.rows(ctx)
+	if err != nil {
+		return page, err
+	}
+	kept := rows[:0]
+	for _, st := range rows {
+		if readable := st.Header.ID != ""; readable {
+			project := st.Header.Project
+			if project == "" {
+				project = st.Header.Cwd
+			}
+			if q.Project != "" && q.Project != project {
+				continue
+			}
+			if q.Kinds != nil && !slices.Contains(q.Kinds, st.Header.Kind) {
+				page.Hidden[st.Header.Kind]++
+				continue
+			}
+		}
+		kept = append(kept, st)
+	}
+	key := func(st *store.Stat) int64 {
+		if q.ByCreation {
+			return st.Header.CreatedAt
+		}
+		return st.LastActivity
+	}
+	order := func(a int64, aid session.ID, b int64, bid session.ID) int {
+		return cmp.Or(cmp.Compare(b, a), cmp.Compare(aid, bid))
+	}
+	slices.SortFunc(kept, func(a, b store.Stat) int { return order(key(&a), a.ID, key(&b), b.ID) })
+	page.Total = len(kept)
+	if q.Cursor != "" {
+		at, id, err := parseCursor(q.Cursor)
+		if err != nil {
+			return page, err
+		}
+		kept = kept[sort.Search(len(kept), func(i int) bool { return order(key(&kept[i]), kept[i].ID, at, id) > 0 }):]
+	}
+	if q.Limit > 0 && len(kept) > q.Limit {
+		kept = kept[:q.Limit:q.Limit]
+		last := &kept[q.Limit-1]
+		page.Next = fmt.Sprintf("%d.%s", key(last), last.ID)
+	}
+	page.Rows = kept
+	return page, nil
+}
+
+func parseCursor(c string) (int64, session.ID, error) {
+	at, id, ok := strings.Cut(c, ".")
+	n, err := strconv.ParseInt(at, 10, 64)
+	if !ok || err != nil {
+		return 0, "", fmt.Errorf("filestore: %q is not a cursor of this list", c)
+	}
+	return n, session.ID(id), nil
+}
+
+// ids returns the names of the sessions that begin with prefix, sorted.
+func (s *Store) ids(prefix string) ([]session.ID, error) {
+	list, err := s.fs.ReadDir(s.path("sessions"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []session.ID
+	for _, e := range list {
+		if strings.HasPrefix(e.Name(), prefix) && session.ValidID(session.ID(e.Name())) == nil {
+			out = append(out, session.ID(e.Name()))
+		}
+	}
+	return out, nil
+}
+
+// rows returns a Stat of every session. One that cannot be read is a row that says so.
+func (s *Store) rows(ctx context.Context) ([]store.Stat, error) {
+	ids, err := s.ids("")
+	if err != nil {
+		return nil, err
+	}
+	live := map[string]bool{} // most sessions have no holder: one listing answers for them
+	if list, err := s.fs.ReadDir(s.path("live")); err == nil {
+		for _, e := range list {
+			live[e.Name()] = true
+		}
+	}
+	rows := make([]store.Stat, len(ids))
+	var g errgroup.Group
+	g.SetLimit(4 * runtime.GOMAXPROCS(0))
+	for i, id := range ids {
+		g.Go(func() error {
+			if cause := context.Cause(ctx); cause != nil {
+				return cause
+			}
+			var err error
+			if live[string(id)+".json"] {
+				rows[i], err = s.Stat(ctx, id)
+			} else {
+				rows[i], err = s.stat(ctx, id)
+			}
+			switch {
+			case err == nil:
+			case errors.Is(err, store.ErrNotFound):
+				rows[i] = store.Stat{}
+			case context.Cause(ctx) != nil:
+				return err
+			default:
+				rows[i].ID, rows[i].State, rows[i].Reason = id, store.StateDamaged, err.Error()
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(rows, func(st store.Stat) bool { return st.ID == "" }), nil
+}
+
+// Match returns the ids that begin with prefix.
+func (s *Store) Match(_ context.Context, prefix string, limit int) ([]session.ID, error) {
+	ids, err := s.ids(prefix)
+	if limit > 0 && len(ids) > limit {
+		ids = ids[:limit]
+	}
+	return ids, err
+}

@@ -1,0 +1,525 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"runtime"
+
+	"github.com/go-json-experiment/json"
+	"github.com/strandline-dev/strandline/record"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
+	"golang.org/x/sync/errgroup"
+)
+
+const maxHeader = 1 << 20
+
+// lostRecord is an event that the next life writes in the place of what loss of power took: a mark,
+// or (raw not nil) a good record behind it, which is copied as it is.
+type lostRecord struct {
+	ev   session.Event
+	raw  []byte // the line with its LF
+	link session.Link
+}
+
+// logScan is what one pass over a whole log found.
+type logScan struct {
+	hdr    session.Header
+	segs   []segment // of the good prefix, spans included
+	pos    store.Pos
+	synced session.Seq // highest mark
+	torn   *store.Range
+	lost   []lostRecord
+	damage []store.Range
+	owner  session.ID // whose file is damaged
+
+	unsupported string
+	size        int64 // of the last segment when it was read
+	time        int64 // of the last good record, else the header's creation
+}
+
+func (l *logScan) hurt(owner session.ID, r store.Range) {
+	if len(l.damage) == 0 {
+		l.owner = owner
+	}
+	l.damage = append(l.damage, r)
+}
+
+// readHeader reads session.json in dir. bad says what is wrong with it, if it can be read at all.
+func (s *Store) readHeader(dir string, id session.ID) (h session.Header, bad error, err error) {
+	path := filepath.Join(dir, headerName)
+	b, _, err := s.readFile(path, maxHeader)
+	var nf *notFileError
+	switch {
+	case errors.As(err, &nf):
+		return h, err, nil
+	case errors.Is(err, fs.ErrNotExist):
+		info, serr := s.fs.Stat(dir)
+		if serr != nil || info == nil {
+			return h, nil, err
+		}
+		if !info.IsDir() {
+			return h, &notFileError{dir, info.Mode()}, nil
+		}
+		return h, errors.New("it has no " + headerName), nil
+	case err != nil && s.isFile(dir):
+		return h, errors.New("a file where a directory should be"), nil
+	case err != nil:
+		return h, nil, err
+	case len(b) == 0:
+		return h, errors.New(headerName + " is empty"), nil
+	}
+	h, err = record.ParseHeader(b)
+	if err == nil && h.ID != id {
+		err = fmt.Errorf("%s is that of %s", headerName, h.ID)
+	}
+	return h, err, nil
+}
+
+func (s *Store) isFile(name string) bool {
+	info, err := s.fs.Stat(name)
+	return err == nil && !info.IsDir()
+}
+
+// Read returns a valid prefix of the log of id, also while someone writes.
+func (s *Store) Read(ctx context.Context, id session.ID) (*store.Snapshot, error) {
+	if session.ValidID(id) != nil {
+		return nil, &store.NotFoundError{ID: string(id)}
+	}
+	l, err := s.scanSettled(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.snapshot(l, id), nil
+}
+
+// scanSettled is scanLog for those who have no lease: what looks bad may be the work of somebody who
+// is writing right now.
+func (s *Store) scanSettled(ctx context.Context, id session.ID) (*logScan, error) {
+	for try := 0; ; try++ {
+		l, err := s.scanLog(ctx, id)
+		if err != nil || l.torn == nil && l.lost == nil && len(l.damage) == 0 {
+			return l, err
+		}
+		names, err := s.segmentNames(s.dir(id))
+		if err != nil || len(names) == 0 {
+			return l, nil
+		}
+		last := names[len(names)-1]
+		if n := len(l.segs); n > 0 && l.segs[n-1].owner == id && l.segs[n-1].first < last && try < 10 && len(l.damage) == 0 {
+			continue // a segment came while we read
+		}
+		if held, err := s.hasWriter(filepath.Join(s.dir(id), segmentName(last))); err == nil && held {
+			l.torn, l.lost = nil, nil // not left by the dead: still being written, or already given up
+		}
+		return l, nil
+	}
+}
+
+func (s *Store) hasWriter(path string) (bool, error) {
+	f, err := s.fs.OpenFile(path, vfs.ReadOnly)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	return f.HasWriter()
+}
+
+// snapshot makes the Snapshot of a scan.
+func (s *Store) snapshot(l *logScan, id session.ID) *store.Snapshot {
+	v := &view{s: s, id: id, segs: l.segs, n: l.pos.Next}
+	snap := &store.Snapshot{Header: l.hdr, Prefix: v, Pos: l.pos, Torn: l.torn, Damage: l.damage,
+		Unsupported: l.unsupported, Release: v.release}
+	for _, r := range l.lost {
+		snap.Lost = append(snap.Lost, r.ev)
+	}
+	return snap
+}
+
+// scanLog reads the header, the spans and the own segments of id.
+func (s *Store) scanLog(ctx context.Context, id session.ID) (*logScan, error) {
+	dir := s.dir(id)
+	h, bad, err := s.readHeader(dir, id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &store.NotFoundError{ID: string(id)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	l := &logScan{hdr: h, synced: session.None, time: h.CreatedAt}
+	var fe *record.FormatError
+	if errors.As(bad, &fe) {
+		l.unsupported = fe.Error()
+		return l, nil
+	}
+	if bad != nil {
+		l.hurt(id, store.Range{File: filepath.Join(dir, headerName), First: 0, Last: session.None, Detail: bad.Error()})
+		return l, nil
+	}
+	if h.Parent != nil {
+		if err := s.scanSpans(ctx, l); err != nil || len(l.damage) > 0 || l.unsupported != "" {
+			return l, err
+		}
+	}
+	names, err := s.segmentNames(dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		if h.Parent == nil {
+			l.hurt(id, store.Range{File: dir, First: 0, Last: session.None, Detail: "it has no segment"})
+		}
+		return l, nil
+	}
+	return l, s.scanOwn(ctx, l, id, dir, names, session.None)
+}
+
+// scanSpans reads the inherited prefix.
+func (s *Store) scanSpans(ctx context.Context, l *logScan) error {
+	h := l.hdr
+	for _, sp := range h.Parent.Spans {
+		dir, names, err := s.locate(sp.ID, h.ID)
+		if err != nil {
+			return err
+		}
+		gone := store.Range{File: s.dir(sp.ID), First: l.pos.Next, Last: sp.End - 1}
+		if dir == "" {
+			gone.Detail = fmt.Sprintf("the session %s, which holds its beginning, is not in this store", sp.ID)
+			l.hurt(sp.ID, gone)
+			return nil
+		}
+		if err := s.scanOwn(ctx, l, sp.ID, dir, names, sp.End); err != nil || len(l.damage) > 0 || l.unsupported != "" {
+			return err
+		}
+		if l.pos.Next < sp.End {
+			gone.First = l.pos.Next
+			gone.Detail = fmt.Sprintf("the session %s ends before the fork", sp.ID)
+			l.hurt(sp.ID, gone)
+			return nil
+		}
+	}
+	ok := l.pos.Link == h.Parent.Link
+	if !ok {
+		var err error
+		if ok, err = s.relink(ctx, l, h.Parent.Link); err != nil {
+			return err
+		}
+	}
+	if !ok {
+		l.hurt(h.Parent.ID, store.Range{File: s.dir(h.Parent.ID), First: h.Parent.Seq, Last: h.Parent.Seq,
+			Detail: "the record at the fork point is not the one that was forked"})
+	}
+	return nil
+}
+
+// locate finds the own segments of id for a reader of child; dir is "" if they are nowhere.
+func (s *Store) locate(id, child session.ID) (dir string, names []session.Seq, err error) {
+	for _, dir := range s.homes(id, child) {
+		names, err := s.segmentNames(dir)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && len(names) == 0 {
+			continue
+		}
+		return dir, names, err
+	}
+	return "", nil, nil
+}
+
+// scanOwn reads the segments of id in dir and adds what is good of them, below clip, to l. Without
+// clip the last segment is the end of the log: what is bad there may be torn or lost.
+func (s *Store) scanOwn(ctx context.Context, l *logScan, id session.ID, dir string, names []session.Seq, clip session.Seq) error {
+	var scans []*segScan
+	var g errgroup.Group
+	g.SetLimit(max(1, runtime.GOMAXPROCS(0)))
+	scans = make([]*segScan, len(names))
+	end := clip != session.None
+	for i, first := range names {
+		if end && first >= clip {
+			scans = scans[:i]
+			break
+		}
+		limit := session.None
+		if i+1 < len(names) {
+			limit = names[i+1]
+		}
+		if end && (limit == session.None || clip < limit) {
+			limit = clip
+		}
+		path := filepath.Join(dir, segmentName(first))
+		g.Go(func() (err error) {
+			scans[i], err = s.scanSegment(ctx, id, path, first, limit, limit == session.None)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for _, sc := range scans {
+		l.synced = max(l.synced, sc.synced)
+	}
+	for i, sc := range scans {
+		last := i == len(scans)-1 && !end
+		limit := session.None
+		if i+1 < len(scans) {
+			limit = scans[i+1].first
+		}
+		if err := s.join(ctx, l, id, sc, limit, last); err != nil {
+			return err
+		}
+		if last {
+			l.size = sc.size
+		}
+	}
+	return nil
+}
+
+// join adds one segment to l. limit is the first seq of the next one.
+func (s *Store) join(ctx context.Context, l *logScan, id session.ID, sc *segScan, limit session.Seq, last bool) error {
+	var fe *record.FormatError
+	if errors.As(sc.headErr, &fe) {
+		if l.unsupported == "" {
+			l.unsupported = fmt.Sprintf("%s: %v", sc.path, fe)
+		}
+		return nil
+	}
+	broken := len(l.damage) > 0 || l.unsupported != ""
+	whole := store.Range{File: sc.path, Offset: 0, Bytes: sc.headLen, First: sc.first, Last: sc.first - 1}
+	switch {
+	case sc.headErr != nil:
+		whole.Detail = "the first line: " + sc.headErr.Error()
+		l.hurt(id, whole)
+		return nil
+	case broken:
+	case sc.first != l.pos.Next:
+		whole.First, whole.Last = l.pos.Next, sc.first-1
+		whole.Detail = fmt.Sprintf("the segment before it ends at %d", l.pos.Next)
+		l.hurt(id, whole)
+		broken = true
+	case sc.head.Prev != l.pos.Link:
+		// Either the link at the end of the segment before is damaged, or the two do not belong together.
+		ok, err := s.relink(ctx, l, sc.head.Prev)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			whole.Detail = "it does not follow the segment before it"
+			l.hurt(id, whole)
+			broken = true
+		}
+	}
+	if !broken {
+		l.segs = append(l.segs, segment{owner: id, path: sc.path, first: sc.first, end: sc.first, prev: sc.head.Prev,
+			off: sc.headLen, stop: sc.headLen})
+	}
+
+	due := sc.first
+	var bad []item // since the last run
+	lost := false
+	for i := range sc.items {
+		it := &sc.items[i]
+		if !it.good {
+			bad = append(bad, *it)
+			continue
+		}
+		if len(bad) > 0 || it.run.first != due {
+			if s.gap(l, id, sc, bad, due, it.run.first, last) {
+				lost = true
+			}
+		}
+		bad = nil
+		due = it.run.end
+		if len(l.damage) == 0 && l.unsupported == "" && !lost {
+			seg := &l.segs[len(l.segs)-1]
+			seg.end, seg.stop, seg.marks = it.run.end, it.run.stop, it.run.marks
+			link, _ := session.ParseLink(it.run.link) // zero: damaged, relink finds out
+			l.pos, l.time = store.Pos{Next: it.run.end, Link: link}, it.run.time
+		}
+	}
+	if last {
+		if s.ending(l, id, sc, bad, due) {
+			lost = true
+		}
+		if lost && len(l.damage) == 0 {
+			return s.collectLost(ctx, l, sc)
+		}
+		return nil
+	}
+	if limit != session.None && due < limit {
+		s.gap(l, id, sc, bad, due, limit, false)
+	}
+	return nil
+}
+
+// gap judges the bad items between two good records; due..next-1 are missing. It reports whether loss
+// of power explains them.
+func (s *Store) gap(l *logScan, id session.ID, sc *segScan, bad []item, due, next session.Seq, last bool) bool {
+	r := store.Range{File: sc.path, First: due, Last: next - 1, Detail: "records are missing"}
+	for i, it := range bad {
+		if it.bad.Kind == record.Newer && it.bad.LF && it.why == "" {
+			l.newer(sc, &it)
+			return false
+		}
+		if i == 0 {
+			r.Offset, r.Detail = it.bad.Offset, it.describe()
+		}
+		r.Bytes = it.bad.Offset + it.bad.Bytes - r.Offset
+	}
+	if last && due > l.synced && due > sc.first && next > due {
+		return true
+	}
+	l.hurt(id, r)
+	return false
+}
+
+func (l *logScan) newer(sc *segScan, it *item) {
+	if l.unsupported == "" {
+		l.unsupported = fmt.Sprintf("%s at byte %d: %s", sc.path, it.bad.Offset, it.describe())
+	}
+}
+
+// ending judges what stands behind the last good record of a log.
+func (s *Store) ending(l *logScan, id session.ID, sc *segScan, bad []item, due session.Seq) (lost bool) {
+	for i := range bad {
+		it := &bad[i]
+		switch {
+		case it.bad.Kind == record.Newer && it.bad.LF && it.why == "":
+			l.newer(sc, it)
+			return false
+		case due == sc.first:
+			l.hurt(id, store.Range{File: sc.path, Offset: it.bad.Offset, Bytes: it.bad.Bytes, First: due, Last: due, Detail: it.describe()})
+			return false
+		case it.bad.LF && !it.bad.Blank:
+			lost = true
+		}
+	}
+	if !lost && len(bad) > 0 {
+		first, end := bad[0].bad, bad[len(bad)-1].bad
+		l.torn = &store.Range{File: sc.path, Offset: first.Offset, Bytes: end.Offset + end.Bytes - first.Offset,
+			First: due, Last: due - 1, Detail: bad[0].describe()}
+	}
+	return lost
+}
+
+// collectLost reads the end of the last segment again, from its first bad seq, and makes the marks and
+// copies.
+func (s *Store) collectLost(ctx context.Context, l *logScan, sc *segScan) error {
+	var good []lostRecord
+	f, err := s.fs.OpenFile(sc.path, vfs.ReadOnly)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	from := l.segs[len(l.segs)-1].stop
+	due, now := l.pos.Next, l.time
+	mark := func(r item) error {
+		data, err := json.Marshal(session.Lost{Offset: r.bad.Offset, Bytes: r.bad.Bytes})
+		if err != nil {
+			return err
+		}
+		l.lost = append(l.lost, lostRecord{ev: session.Event{Seq: due, Time: now, Type: session.TypeLost, Op: session.Append(), Data: data}})
+		due++
+		return nil
+	}
+	var bad []item
+	for _, it := range sc.items {
+		if !it.good {
+			if it.bad.Offset >= from {
+				bad = append(bad, it)
+			}
+			continue
+		}
+		if it.run.off < from {
+			continue
+		}
+		stretch := item{bad: record.Bad{Offset: it.run.off}}
+		if len(bad) > 0 {
+			stretch.bad.Offset = bad[0].bad.Offset
+			stretch.bad.Bytes = it.run.off - stretch.bad.Offset
+		}
+		each := len(bad) == int(it.run.first-due)
+		for i := 0; due < it.run.first; i++ {
+			m := stretch
+			if each {
+				m = bad[i]
+			}
+			if err := mark(m); err != nil {
+				return err
+			}
+		}
+		bad = nil
+		if good, err = s.copies(ctx, l, f, &it.run); err != nil {
+			return err
+		}
+		l.lost = append(l.lost, good...)
+		due, now = it.run.end, it.run.time
+	}
+	for _, it := range bad {
+		if !it.bad.LF || it.bad.Blank {
+			l.torn = &store.Range{File: sc.path, Offset: it.bad.Offset, Bytes: it.bad.Bytes, First: due, Last: due - 1, Detail: it.describe()}
+			continue
+		}
+		if err := mark(it); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copies returns the records of a run behind a gap, with their bytes.
+func (s *Store) copies(ctx context.Context, l *logScan, f vfs.File, r *run) ([]lostRecord, error) {
+	raw := make([]byte, r.stop-r.off)
+	if _, err := f.ReadAt(raw, r.off); err != nil && err != io.EOF {
+		return nil, err
+	}
+	var out []lostRecord
+	var sc record.Scanner
+	sc.Feed(raw, true)
+	for sc.Next() == record.Good {
+		ev, err := s.accepted(ctx, &sc.Raw)
+		if err != nil {
+			return nil, err
+		}
+		n := len(sc.Raw.Line()) + 1
+		rest, _ := sc.Rest()
+		at := len(raw) - len(rest) - n
+		link, ok := sc.Raw.Link()
+		if !ok {
+			link = session.Link{}
+		}
+		out = append(out, lostRecord{ev: ev, raw: raw[at : at+n : at+n], link: link})
+	}
+	if len(out) != int(r.end-r.first) {
+		return nil, fmt.Errorf("filestore: session %s changed while it was read", l.hdr.ID)
+	}
+	return out, nil
+}
+
+// relink computes the links of the last segment of l, and takes the result if it is want: then only
+// the stored link at its end is damaged.
+func (s *Store) relink(ctx context.Context, l *logScan, want session.Link) (bool, error) {
+	if len(l.segs) == 0 {
+		return false, nil
+	}
+	seg := l.segs[len(l.segs)-1]
+	link := seg.prev
+	v := &view{s: s, id: l.hdr.ID, segs: l.segs, n: l.pos.Next}
+	lost := false
+	err := v.scan(ctx, len(l.segs)-1, seg.first, seg.end, func(raw *record.Raw) bool {
+		calc, ok := raw.CheckLink(link)
+		if stored, isLink := raw.Link(); !ok && lost && isLink {
+			calc = stored
+		}
+		lost = string(raw.Type) == session.TypeLost
+		link = calc
+		return true
+	})
+	if err != nil || link != want {
+		return false, err
+	}
+	l.pos.Link = want
+	return true, nil
+}

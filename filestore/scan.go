@@ -1,0 +1,262 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/strandline-dev/strandline/record"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/vfs"
+)
+
+const (
+	window      = 256 << 10 // read at a time when reading through a file
+	markRecords = 128       // a segment's index has a mark at least this often,
+	markBytes   = 64 << 10  // or this often
+	linkTail    = 16 + 6 + len(`"}`)
+)
+
+// mark is an entry of a segment's sparse index.
+type mark struct {
+	seq session.Seq
+	off int64
+}
+
+// run is a stretch of good records without a gap. The zero run is empty.
+type run struct {
+	first, end session.Seq // end is behind the last
+	off, stop  int64
+	link       string // text of the stored link at end-1
+	time       int64  // of the last record
+	marks      []mark
+}
+
+// place says how far the records of a run reach.
+func (r *run) add(raw *record.Raw, at, stop int64) {
+	if n := len(r.marks); n == 0 || raw.Seq-r.marks[n-1].seq >= markRecords || at-r.marks[n-1].off >= markBytes {
+		r.marks = append(r.marks, mark{raw.Seq, at})
+	}
+	r.end, r.stop, r.time = raw.Seq+1, stop, raw.Time
+}
+
+// item is a part of a segment: a run or something bad.
+type item struct {
+	good bool
+	run  run
+	bad  record.Bad
+	why  string // more than bad says; ""
+}
+
+// segScan is what one pass over a segment file found.
+type segScan struct {
+	path    string
+	first   session.Seq // by its name
+	head    record.Segment
+	headErr error // the first line is no header of this segment
+	headLen int64
+	items   []item
+	synced  session.Seq // highest mark in it
+	size    int64       // bytes read through: the end of the file, unless limit ended the pass
+}
+
+// fileReader reads a file from an offset on.
+type fileReader struct {
+	f   vfs.File
+	off int64
+}
+
+func (r *fileReader) Read(b []byte) (int, error) {
+	n, err := r.f.ReadAt(b, r.off)
+	r.off += int64(n)
+	return n, err
+}
+
+var windows = sync.Pool{New: func() any { b := make([]byte, window); return &b }}
+
+// readSegmentHead reads the first line of a segment. The second result is its length with LF.
+func readSegmentHead(f vfs.File) (record.Segment, int64, error) {
+	b := make([]byte, 512)
+	for {
+		n, err := f.ReadAt(b, 0)
+		if err != nil && err != io.EOF {
+			return record.Segment{}, 0, err
+		}
+		for i, c := range b[:n] {
+			if c == '\n' {
+				h, err := record.ParseSegment(b[:i:i])
+				return h, int64(i) + 1, err
+			}
+		}
+		if n < len(b) || n >= 64<<10 {
+			return record.Segment{}, 0, &record.Error{Offset: n, Reason: "a segment without its first line"}
+		}
+		b = make([]byte, 8*len(b))
+	}
+}
+
+// scanSegment reads one segment. limit is the first seq of the next segment (None: there is none):
+// from there on nothing counts. With verify each link is computed, else stored links are taken.
+// Errors are those of the medium.
+func (s *Store) scanSegment(ctx context.Context, id session.ID, path string, first, limit session.Seq, verify bool) (*segScan, error) {
+	f, err := s.fs.OpenFile(path, vfs.ReadOnly)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	sc := &segScan{path: path, first: first, synced: session.None}
+	sc.head, sc.headLen, sc.headErr = readSegmentHead(f)
+	var re *record.Error
+	var fe *record.FormatError
+	switch {
+	case errors.As(sc.headErr, &fe):
+		return sc, nil
+	case sc.headErr != nil && !errors.As(sc.headErr, &re):
+		return nil, sc.headErr
+	case sc.headErr == nil && (sc.head.Session != id || sc.head.First != first):
+		sc.headErr = fmt.Errorf("it says that it is %s of session %s", segmentName(sc.head.First), sc.head.Session)
+	}
+	if sc.headErr != nil {
+		sc.headLen = 0 // what follows may still be good records; the bad line is met as one
+	}
+
+	buf := windows.Get().(*[]byte)
+	defer windows.Put(buf)
+	r := record.NewReader(&fileReader{f, sc.headLen}, sc.headLen, *buf)
+	p := pass{segScan: sc, due: first, prev: sc.head.Prev, prevOK: sc.headErr == nil, verify: verify}
+	for n := 0; limit == session.None || p.due < limit; n++ {
+		if n%1024 == 0 && ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		tok, err := r.Next()
+		if err != nil {
+			return nil, err
+		}
+		if tok == record.End {
+			_, sc.size = r.Rest()
+			break
+		}
+		if tok == record.Broken {
+			if sc.headErr != nil && r.Bad.Offset == 0 {
+				continue // the header, reported as such
+			}
+			p.endRun()
+			p.bad(r.Bad, "")
+			continue
+		}
+		if limit != session.None && r.Raw.Seq >= limit {
+			break
+		}
+		p.good(&r.Raw, r.At)
+	}
+	p.endRun()
+	return sc, nil
+}
+
+// pass is the state of a scan.
+type pass struct {
+	*segScan
+	verify bool
+	due    session.Seq
+	cur    *run
+	tail   [linkTail]byte // the end of the last record of cur
+
+	prev      session.Link // of the record before
+	prevOK    bool         // prev is known, so the next link must follow it
+	afterLost bool         // the record before is a session/lost: the next link may fail to follow
+
+	doubt int          // index of an item that is bad only if the next record does not follow calc; 0: none
+	calc  session.Link // what its link should have been
+	maybe run          // the run before it, with it
+}
+
+func (p *pass) endRun() {
+	if p.cur == nil {
+		return
+	}
+	p.cur.link = string(p.tail[:16])
+	p.items = append(p.items, item{good: true, run: *p.cur})
+	p.cur = nil
+}
+
+func (p *pass) bad(b record.Bad, why string) {
+	p.items = append(p.items, item{bad: b, why: why})
+	p.prevOK, p.doubt, p.afterLost = false, 0, false
+}
+
+func (p *pass) good(raw *record.Raw, at int64) {
+	line := raw.Line()
+	stop := at + int64(len(line)) + 1
+	if raw.Seq < p.due {
+		p.endRun()
+		p.bad(record.Bad{Offset: at, Bytes: stop - at, LF: true, Seq: raw.Seq}, fmt.Sprintf("seq %d again", raw.Seq))
+		return
+	}
+	if raw.Seq != p.due {
+		p.endRun()
+		p.prevOK, p.doubt, p.afterLost = false, 0, false
+	}
+	if p.verify && !p.follows(raw, at, stop) {
+		p.due = raw.Seq + 1
+		return
+	}
+	if p.cur == nil {
+		p.cur = &run{first: raw.Seq, off: at}
+	}
+	p.cur.add(raw, at, stop)
+	copy(p.tail[:], line[len(line)-linkTail:])
+	if raw.Synced > p.synced && raw.Synced < raw.Seq {
+		p.synced = raw.Synced
+	}
+	p.due = raw.Seq + 1
+}
+
+// follows checks the link of raw and reports whether the record belongs to the log.
+func (p *pass) follows(raw *record.Raw, at, stop int64) bool {
+	stored, isLink := raw.Link()
+	defer func() { p.afterLost = string(raw.Type) == session.TypeLost }()
+	if p.doubt > 0 {
+		if l, ok := raw.CheckLink(p.calc); ok { // only the link of the one before was damaged
+			p.items = p.items[:p.doubt-1]
+			m := p.maybe
+			p.cur = &m
+			p.prev, p.prevOK, p.doubt = l, true, 0
+			return true
+		}
+		p.prevOK, p.doubt = false, 0
+	}
+	if !p.prevOK {
+		p.prev, p.prevOK = stored, isLink
+		return true
+	}
+	calc, ok := raw.CheckLink(p.prev)
+	if ok {
+		p.prev = calc
+		return true
+	}
+	if p.afterLost && isLink {
+		p.prev = stored
+		return true
+	}
+	m := run{first: raw.Seq, off: at}
+	if p.cur != nil {
+		m = *p.cur
+		m.marks = append([]mark(nil), m.marks...)
+	}
+	m.add(raw, at, stop)
+	from := len(p.items)
+	p.endRun()
+	p.bad(record.Bad{Offset: at, Bytes: stop - at, LF: true, Seq: raw.Seq}, "the link does not follow the record before")
+	p.doubt, p.calc, p.maybe = from+1, calc, m
+	return false
+}
+
+// describe puts a bad item in words.
+func (it *item) describe() string {
+	if it.why != "" {
+		return it.why
+	}
+	return it.bad.String()
+}

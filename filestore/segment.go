@@ -1,0 +1,331 @@
+package filestore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/strandline-dev/strandline/record"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
+)
+
+// attempt is a new segment on its way to its name. When a call fails behind the link, the name may
+// exist; the attempt is kept and gone on with, so that its own inode there is no rival's.
+type attempt struct {
+	seg  segment
+	end  store.Pos // behind its last record
+	text []byte    // the whole file
+	tmp  string    // its first name; for a new session that of the directory
+	file *held     // path is the final one
+	roll bool      // this life has segments already
+}
+
+// fence ends this life. What was acknowledged is common to it and to whoever took over.
+func (w *writer) fence(detail string) error {
+	w.gone = &store.FencedError{ID: w.id, At: w.acked, Detail: detail}
+	return w.gone
+}
+
+// newAttempt builds, but does not place, a segment with the records text, behind at.
+func (w *writer) newAttempt(at, end store.Pos, text []byte) error {
+	if err := w.s.prepare(); err != nil {
+		return err
+	}
+	n, err := w.s.nonce()
+	if err != nil {
+		return err
+	}
+	a := &attempt{end: end, roll: len(w.own) > 0}
+	a.text = record.AppendSegment(nil, record.Segment{Session: w.id, First: at.Next, Prev: at.Link})
+	head := int64(len(a.text))
+	a.text = append(a.text, text...)
+	path := filepath.Join(w.dir, segmentName(at.Next))
+	a.seg = segment{owner: w.id, path: path, first: at.Next, end: end.Next, prev: at.Link, off: head, stop: int64(len(a.text))}
+	a.seg.marks = marksOf(a.text[head:], at.Next, head)
+
+	if w.lease == nil {
+		return w.newSession(a, n)
+	}
+	a.tmp = filepath.Join(w.dir, newSegment+n)
+	f, err := w.s.writeTemp(a.tmp, a.text, true)
+	if err != nil {
+		return err
+	}
+	a.file = &held{f: f, path: path}
+	if a.file.info, err = f.Stat(); err != nil {
+		f.Close()
+		w.s.fs.Remove(a.tmp)
+		return err
+	}
+	w.try = a
+	return nil
+}
+
+// newSession builds the directory of a session that is not on disk yet.
+func (w *writer) newSession(a *attempt, n string) (err error) {
+	s := w.s
+	head, err := record.AppendHeader(nil, w.hdr)
+	if err != nil {
+		return err
+	}
+	a.tmp = s.path("sessions", newSession+n)
+	if err := s.fs.Mkdir(a.tmp); err != nil {
+		return err
+	}
+	name := segmentName(a.seg.first)
+	var lease, seg vfs.File
+	defer func() {
+		if err != nil {
+			for _, f := range []vfs.File{lease, seg} {
+				if f != nil {
+					f.Close()
+				}
+			}
+			s.fs.Remove(filepath.Join(a.tmp, headerName))
+			s.fs.Remove(filepath.Join(a.tmp, name))
+			s.fs.Remove(a.tmp)
+		}
+	}()
+	if lease, err = s.writeTemp(filepath.Join(a.tmp, headerName), head, true); err != nil {
+		return err
+	}
+	if err = s.checkLocks(filepath.Join(a.tmp, headerName)); err != nil {
+		return err
+	}
+	if a.end.Next > a.seg.first { // a fork may have nothing of its own: then it has no segment yet
+		if seg, err = s.writeTemp(filepath.Join(a.tmp, name), a.text, true); err != nil {
+			return err
+		}
+	}
+	if err = s.syncDir(a.tmp); err != nil {
+		return err
+	}
+	l := &held{f: lease, path: filepath.Join(w.dir, headerName)}
+	if l.info, err = lease.Stat(); err != nil {
+		return err
+	}
+	if seg != nil {
+		a.file = &held{f: seg, path: a.seg.path}
+		if a.file.info, err = seg.Stat(); err != nil {
+			return err
+		}
+	}
+	w.newLease, w.try = l, a
+	return nil
+}
+
+// place brings w.try to its name, durably, and makes it the segment that is written. An error other
+// than *FencedError and *ExistsError leaves w.try for the next call.
+func (w *writer) place() error {
+	a, s := w.try, w.s
+	if w.lease == nil {
+		return w.placeSession()
+	}
+	err := s.fs.Link(a.tmp, a.file.path)
+	if errors.Is(err, vfs.ErrNotSupported) {
+		err = s.fs.RenameNoReplace(a.tmp, a.file.path)
+	}
+	if err != nil {
+		// An earlier call may have got this far: the name is ours if it is our inode.
+		mine, _, serr := s.isAt(a.file)
+		switch {
+		case serr != nil:
+			return errors.Join(err, serr)
+		case mine:
+		case errors.Is(err, fs.ErrExist):
+			w.drop(a)
+			return w.fence(fmt.Sprintf("%s is another's", filepath.Base(a.file.path)))
+		case errors.Is(err, fs.ErrNotExist):
+			// The temporary name or the directory was taken away: build it again, or find out why.
+			w.drop(a)
+			return err
+		default:
+			return s.readOnly(err)
+		}
+	}
+	if err := s.syncDir(w.dir); err != nil {
+		return err
+	}
+	ok, why, err := w.uncontested(a)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		if mine, _, err := s.isAt(a.file); err == nil && mine {
+			s.fs.Remove(a.file.path)
+			s.syncDir(w.dir)
+		}
+		w.drop(a)
+		return w.fence(why)
+	}
+	s.fs.Remove(a.tmp)
+	if !a.roll {
+		w.sweep()
+	}
+	w.adopt(a)
+	return nil
+}
+
+// uncontested reports whether nobody else wrote to the session before a came to its name.
+func (w *writer) uncontested(a *attempt) (bool, string, error) {
+	if a.roll {
+		return w.last(append(slices.Clone(w.own), a.file))
+	}
+	if w.tail == nil {
+		return true, "", nil
+	}
+	same, now, err := w.s.isAt(w.tail)
+	switch {
+	case err != nil:
+		return false, "", err
+	case !same:
+		return false, "the segment before is another file than the one that was read", nil
+	case now.Size() != w.tailSize:
+		return false, "the segment before has grown since it was read", nil
+	}
+	return true, "", nil
+}
+
+// placeSession renames a new session's directory to its name.
+func (w *writer) placeSession() error {
+	a, s := w.try, w.s
+	err := s.fs.RenameNoReplace(a.tmp, w.dir)
+	if err != nil {
+		mine, _, serr := s.isAt(w.newLease)
+		switch {
+		case serr != nil:
+			return errors.Join(err, serr)
+		case mine:
+		case errors.Is(err, fs.ErrExist):
+			w.drop(a)
+			return &store.ExistsError{ID: w.id, Detail: "another process created it first"}
+		default:
+			w.drop(a)
+			return s.readOnly(err)
+		}
+	}
+	if err := s.syncDir(filepath.Dir(w.dir)); err != nil {
+		return err
+	}
+	w.lease, w.newLease = w.newLease, nil
+	if a.file == nil {
+		w.try = nil
+		return nil
+	}
+	w.adopt(a)
+	return nil
+}
+
+// adopt makes a placed attempt the segment that this life writes.
+func (w *writer) adopt(a *attempt) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := len(w.segs); n > 0 && w.segs[n-1].end > a.seg.first {
+		w.segs = cut(w.segs, a.seg.first)
+	}
+	w.segs = append(w.segs, a.seg)
+	w.own = append(w.own, a.file)
+	w.next, w.synced = a.end, a.end
+	w.unsynced, w.kept = w.unsynced[:0], 0
+	w.looked = false
+	w.broken = false
+	w.try = nil
+	w.tail.close()
+	w.tail = nil
+}
+
+// cut ends the last of segs before seq. It returns a new slice: views share the old one.
+func cut(segs []segment, seq session.Seq) []segment {
+	out := slices.Clone(segs)
+	g := &out[len(out)-1]
+	i := len(g.marks)
+	for i > 0 && g.marks[i-1].seq >= seq {
+		i--
+	}
+	// The bytes up to stop still hold whole records; nothing at or above end is asked for.
+	g.end = seq
+	g.marks = g.marks[:i:i]
+	return out
+}
+
+// drop forgets an attempt that did not come to its name.
+func (w *writer) drop(a *attempt) {
+	s := w.s
+	a.file.close()
+	if w.lease == nil {
+		w.newLease.close()
+		w.newLease = nil
+		s.fs.Remove(filepath.Join(a.tmp, headerName))
+		s.fs.Remove(filepath.Join(a.tmp, filepath.Base(a.seg.path)))
+	}
+	s.fs.Remove(a.tmp)
+	w.try = nil
+}
+
+// sweep removes what earlier lives of this session left under temporary names.
+func (w *writer) sweep() {
+	list, err := w.s.fs.ReadDir(w.dir)
+	if err != nil {
+		return
+	}
+	for _, e := range list {
+		if strings.HasPrefix(e.Name(), newSegment) {
+			w.s.fs.Remove(filepath.Join(w.dir, e.Name()))
+		}
+	}
+}
+
+// last reports whether the segments of this life are own and nobody has made one behind its first,
+// and whether segment and lease are the files at their names.
+func (w *writer) last(own []*held) (bool, string, error) {
+	s := w.s
+	names, err := s.segmentNames(w.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, "its directory is gone", nil
+	}
+	if err != nil {
+		return false, "", err
+	}
+	n := len(names)
+	for i := len(own) - 1; i >= 0; i-- {
+		if n--; n < 0 || filepath.Join(w.dir, segmentName(names[n])) != own[i].path {
+			return false, "another segment stands where only this life's should", nil
+		}
+	}
+	for _, h := range []*held{own[len(own)-1], w.lease} {
+		same, _, err := s.isAt(h)
+		if err != nil {
+			return false, "", err
+		}
+		if !same {
+			return false, filepath.Base(h.path) + " is another file than the one that is held", nil
+		}
+	}
+	return true, "", nil
+}
+
+// marksOf makes the sparse index of whole records; the first has seq first and stands at off.
+func marksOf(text []byte, first session.Seq, off int64) []mark {
+	var marks []mark
+	for seq, at := first, int64(0); ; seq++ {
+		k := bytes.IndexByte(text[at:], '\n')
+		if k < 0 {
+			return marks
+		}
+		marks = addMark(marks, seq, off+at)
+		at += int64(k) + 1
+	}
+}
+
+func addMark(marks []mark, seq session.Seq, at int64) []mark {
+	if n := len(marks); n == 0 || seq-marks[n-1].seq >= markRecords || at-marks[n-1].off >= markBytes {
+		marks = append(marks, mark{seq, at})
+	}
+	return marks
+}

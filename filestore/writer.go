@@ -1,0 +1,473 @@
+package filestore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/strandline-dev/strandline/record"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
+)
+
+// writer is one life of a session. Its states: created (nothing is on disk, lease is nil), opened
+// (lease and tail are held, own is empty), writing (own is not empty), broken (its last descriptor is
+// not trusted: the next call places a new segment first), gone (fenced) and closed.
+type writer struct {
+	s       *Store
+	id      session.ID
+	hdr     session.Header
+	dir     string
+	since   time.Time
+	created bool // by Create; guarded by nothing: set before the writer is shared
+
+	op sync.Mutex // held by Append, Flush and Close; guards what follows
+
+	lease    *held
+	newLease *held // of a session whose directory is not in place yet
+	tail     *held // shared lock on the last segment of the life before
+	tailSize int64
+	tailSeg  int         // index in segs of what tail is
+	tailMark session.Seq // what the log itself says is synced
+	tailSafe bool        // tail was synced by this life
+	tailBad  bool        // its sync failed: what is above tailMark is written again
+	lost     []lostRecord
+	ann      *announcement
+	try      *attempt
+	gone     error
+	closed   bool
+	broken   bool
+	looked   bool
+	unsynced []byte // the records from synced to next, as they are in the file
+	kept     int    // that many bytes of unsynced are written; the rest is the batch that is not yet
+	acked    store.Pos
+	opened   *store.Snapshot
+
+	mu     sync.Mutex // guards what other goroutines may ask for at any time
+	segs   []segment
+	own    []*held   // this life's segments: their locks are kept to its end
+	next   store.Pos // written
+	synced store.Pos
+}
+
+var _ store.Writer = (*writer)(nil)
+
+// Create reserves h.ID. Nothing is stored before the first Append.
+func (s *Store) Create(ctx context.Context, h session.Header) (store.Writer, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := record.AppendHeader(nil, h); err != nil {
+		return nil, err
+	}
+	if err := s.writable(); err != nil {
+		return nil, err
+	}
+	if err := s.free(h.ID); err != nil {
+		return nil, err
+	}
+	w := &writer{s: s, id: h.ID, hdr: h, dir: s.dir(h.ID), created: true, since: s.opt.Now()}
+	if err := s.reserve(h.ID, w); err != nil {
+		return nil, err
+	}
+	l := &logScan{hdr: h, synced: session.None}
+	if h.Parent != nil {
+		err := s.scanSpans(ctx, l)
+		if err == nil && len(l.damage) > 0 {
+			err = &store.DamagedError{ID: h.ID, Owner: l.owner, Ranges: l.damage}
+		}
+		if err == nil && l.unsupported != "" {
+			err = &store.UnsupportedError{ID: h.ID, Detail: l.unsupported}
+		}
+		if err != nil {
+			w.release()
+			return nil, err
+		}
+	}
+	w.start(l)
+	return w, nil
+}
+
+// free refuses an id that is stored, also in the trash.
+func (s *Store) free(id session.ID) error {
+	for _, dir := range []string{s.dir(id), s.trash(id)} {
+		_, err := s.fs.Stat(dir)
+		if err == nil {
+			return &store.ExistsError{ID: id, Detail: dir}
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// start takes over what a scan found.
+func (w *writer) start(l *logScan) {
+	w.hdr, w.segs, w.lost = l.hdr, l.segs, l.lost
+	w.next, w.synced, w.acked = l.pos, l.pos, l.pos
+	w.tailSize, w.tailMark, w.tailSeg = l.size, l.synced, len(l.segs)-1
+	w.tailSafe = w.tail == nil
+	w.opened = w.s.snapshot(l, w.id)
+}
+
+func (w *writer) Header() session.Header     { return w.hdr }
+func (w *writer) Opened() *store.Snapshot    { return w.opened }
+func (w *writer) view() (v *view)            { return &view{s: w.s, id: w.id, segs: w.segs, n: w.next.Next} }
+func (w *writer) current() (*held, *segment) { return w.own[len(w.own)-1], &w.segs[len(w.segs)-1] }
+
+// Stored returns what is written now.
+func (w *writer) Stored() session.Prefix {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v := w.view()
+	v.segs = slices.Clone(w.segs)
+	return v
+}
+
+func (w *writer) Base() session.Seq {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.own) == 0 {
+		return session.None
+	}
+	return w.segs[len(w.segs)-len(w.own)].first
+}
+
+// usable says why this life cannot go on.
+func (w *writer) usable(ctx context.Context) error {
+	switch {
+	case w.closed:
+		return fmt.Errorf("filestore: the writer of %s: %w", w.id, store.ErrClosed)
+	case w.gone != nil:
+		return w.gone
+	}
+	return context.Cause(ctx)
+}
+
+// notSaved wraps what callers do not decide on. Nil stays nil.
+func (w *writer) notSaved(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, kind := range []error{store.ErrFenced, store.ErrExists, store.ErrReadOnly, store.ErrNotSaved} {
+		if errors.Is(err, kind) {
+			return err
+		}
+	}
+	return &store.NotSavedError{ID: w.id, Path: w.dir, Cause: err}
+}
+
+func (w *writer) Append(ctx context.Context, events []session.Event) (store.Pos, error) {
+	w.op.Lock()
+	defer w.op.Unlock()
+	if err := w.usable(ctx); err != nil {
+		return w.next, err
+	}
+	// What an earlier call left half done comes first: it may hold the beginning of events.
+	if w.try != nil {
+		if err := w.place(); err != nil {
+			return w.next, w.notSaved(err)
+		}
+	}
+	events, err := w.known(events)
+	if err != nil || len(events) == 0 {
+		return w.next, err
+	}
+	end, lock, err := w.encode(ctx, events)
+	if lock != nil {
+		defer lock.Close()
+	}
+	if err == nil {
+		err = w.write(end)
+	}
+	w.unsynced = w.unsynced[:w.kept]
+	return w.next, err
+}
+
+// write brings unsynced[kept:] to disk.
+func (w *writer) write(end store.Pos) error {
+	text := w.unsynced[w.kept:]
+	if len(w.own) == 0 {
+		err := w.first(text, end)
+		if err == nil && w.ann == nil {
+			w.ann = w.s.announce(w.id, w.since)
+		}
+		return w.notSaved(err)
+	}
+	f, seg := w.current()
+	if !w.broken && seg.stop+int64(len(text)) > w.s.opt.SegmentBytes {
+		// A new segment begins with the batch; the old one is done, so it must be synced.
+		if w.kept > 0 {
+			if err := w.syncData(f); err != nil {
+				w.broken = true
+			} else {
+				w.mu.Lock()
+				w.synced = w.next
+				w.mu.Unlock()
+				w.unsynced, w.kept = append(w.unsynced[:0], text...), 0
+			}
+		}
+		return w.notSaved(w.roll(end))
+	}
+	if w.broken {
+		return w.notSaved(w.roll(end))
+	}
+	n, err := f.f.Write(text)
+	if err != nil || n < len(text) {
+		w.broken = true
+		if rerr := w.roll(end); rerr != nil {
+			return w.notSaved(errors.Join(err, rerr))
+		}
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seq, at := w.next.Next, seg.stop
+	for len(text) > 0 {
+		k := bytes.IndexByte(text, '\n') + 1
+		seg.marks = addMark(seg.marks, seq, at)
+		seq, at, text = seq+1, at+int64(k), text[k:]
+	}
+	seg.end, seg.stop = end.Next, at
+	w.next = end
+	w.looked = false
+	w.kept = len(w.unsynced)
+	return nil
+}
+
+// roll goes on in a new segment that begins behind the last synced record.
+func (w *writer) roll(end store.Pos) error {
+	if err := w.newAttempt(w.synced, end, w.unsynced); err != nil {
+		return err
+	}
+	return w.place()
+}
+
+// first makes the first segment of this life.
+func (w *writer) first(text []byte, end store.Pos) error {
+	at := w.next
+	w.syncTail()
+	if w.tailBad {
+		again, from, err := w.unsafeTail()
+		if err != nil {
+			return err
+		}
+		at, text = from, append(again, text...)
+	}
+	if err := w.newAttempt(at, end, text); err != nil {
+		return err
+	}
+	return w.place()
+}
+
+// syncTail makes durable what the life before has written and perhaps not synced.
+func (w *writer) syncTail() {
+	if w.tailSafe || w.tailBad {
+		return
+	}
+	if err := w.syncData(w.tail); err != nil {
+		w.tailBad = true // a second sync could report success for bytes that are gone
+		return
+	}
+	w.tailSafe = true
+}
+
+// unsafeTail returns the records of the segment before that are not known to be synced, and where they
+// begin. Its first record always is: a first commit is synced before it has a name.
+func (w *writer) unsafeTail() ([]byte, store.Pos, error) {
+	seg := w.segs[w.tailSeg]
+	from := max(w.tailMark, seg.first) + 1
+	if from >= seg.end {
+		return nil, w.next, nil
+	}
+	var text []byte
+	at := store.Pos{Next: from}
+	err := w.view().scan(context.Background(), w.tailSeg, from-1, seg.end, func(r *record.Raw) bool {
+		if r.Seq == from-1 {
+			at.Link, _ = r.Link()
+			return true
+		}
+		text = append(append(text, r.Line()...), '\n')
+		return true
+	})
+	return text, at, err
+}
+
+func (w *writer) syncData(h *held) error { return w.s.sync(h.f.SyncData) }
+
+func (w *writer) Flush(ctx context.Context) (store.Pos, error) {
+	w.op.Lock()
+	defer w.op.Unlock()
+	if err := w.usable(ctx); err != nil {
+		return w.synced, err
+	}
+	if w.try != nil {
+		if err := w.place(); err != nil {
+			return w.synced, w.notSaved(err)
+		}
+	}
+	if len(w.own) == 0 {
+		if w.syncTail(); w.tailBad {
+			return w.synced, w.notSaved(errors.New("what the life before wrote cannot be synced"))
+		}
+		return w.synced, nil
+	}
+	if w.kept > 0 {
+		f, _ := w.current()
+		if !w.broken && w.syncData(f) != nil {
+			w.broken = true
+		}
+		if w.broken {
+			if err := w.roll(w.next); err != nil {
+				return w.synced, w.notSaved(err)
+			}
+		}
+	}
+	if !w.looked {
+		ok, why, err := w.last(w.own)
+		if err != nil {
+			return w.synced, w.notSaved(err)
+		}
+		if !ok {
+			return w.synced, w.fence(why)
+		}
+		w.looked = true
+	}
+	w.mu.Lock()
+	w.synced = w.next
+	w.mu.Unlock()
+	w.acked = w.next
+	w.unsynced, w.kept = w.unsynced[:0], 0
+	return w.synced, nil
+}
+
+// known takes away the events that are written already, and checks that they are equal and that the
+// rest follows.
+func (w *writer) known(events []session.Event) ([]session.Event, error) {
+	var v *view
+	for len(events) > 0 && events[0].Seq < w.next.Next {
+		if v == nil {
+			v = w.view()
+		}
+		old, err := v.At(events[0].Seq)
+		if err != nil {
+			return nil, err
+		}
+		if !same(old, events[0]) {
+			return nil, fmt.Errorf("filestore: session %s: another event with seq %d is written already", w.id, old.Seq)
+		}
+		events = events[1:]
+	}
+	if len(events) > 0 && events[0].Seq != w.next.Next {
+		return nil, fmt.Errorf("filestore: session %s: event %d does not follow: %d is due", w.id, events[0].Seq, w.next.Next)
+	}
+	return events, nil
+}
+
+func same(a, b session.Event) bool {
+	return a.Seq == b.Seq && a.Time == b.Time && a.Type == b.Type && a.Op == b.Op && a.Ignorable == b.Ignorable &&
+		slices.Equal(a.Sources, b.Sources) && bytes.Equal(a.Extra, b.Extra) && bytes.Equal(a.Data, b.Data)
+}
+
+// encode appends the records of events to w.unsynced, and returns the position behind them and the
+// lock that keeps their blobs, if any, until the records are written.
+func (w *writer) encode(ctx context.Context, events []session.Event) (end store.Pos, lock vfs.File, err error) {
+	mark := w.synced.Next - 1
+	end = w.next
+	put := func(raw []byte) (string, error) {
+		if lock == nil {
+			var err error
+			if lock, err = w.s.shareStore(ctx); err != nil {
+				return "", w.notSaved(err)
+			}
+		}
+		name, err := w.s.putBlob(raw)
+		if err != nil {
+			return "", w.notSaved(err)
+		}
+		return name, nil
+	}
+	if len(w.own) == 0 && len(w.lost) > len(events) {
+		return end, nil, fmt.Errorf("filestore: session %s: the first batch must begin with the %d events of Snapshot.Lost", w.id, len(w.lost))
+	}
+	for i, ev := range events {
+		if ev.Seq != end.Next {
+			return end, lock, fmt.Errorf("filestore: session %s: event %d does not follow: %d is due", w.id, ev.Seq, end.Next)
+		}
+		if len(w.own) == 0 && i < len(w.lost) {
+			lr := w.lost[i]
+			if !same(lr.ev, ev) {
+				return end, lock, fmt.Errorf("filestore: session %s: event %d must be the one of Snapshot.Lost", w.id, ev.Seq)
+			}
+			if lr.raw != nil {
+				w.unsynced = append(w.unsynced, lr.raw...)
+				end, mark = store.Pos{Next: ev.Seq + 1, Link: lr.link}, session.None
+				continue
+			}
+		}
+		if err := record.Check(ev); err != nil {
+			return end, lock, err
+		}
+		if ev.Data, err = record.Externalize(ev.Data, record.BlobLimit, put); err != nil {
+			return end, lock, err
+		}
+		n := len(w.unsynced)
+		w.unsynced, end.Link = record.Append(w.unsynced, ev, end.Link, mark)
+		if n = len(w.unsynced) - n; n > record.MaxRecord {
+			return end, lock, fmt.Errorf("filestore: session %s: event %d has %d bytes; a record has at most %d: split it or pass it as blobs",
+				w.id, ev.Seq, n, record.MaxRecord)
+		}
+		end.Next++
+		mark = session.None
+	}
+	return end, lock, nil
+}
+
+// Close releases the lease.
+func (w *writer) Close() error {
+	w.op.Lock()
+	defer w.op.Unlock()
+	if w.closed {
+		return nil
+	}
+	w.release()
+	return nil
+}
+
+// release gives everything back, the lease last.
+func (w *writer) release() {
+	w.closed = true
+	if w.try != nil {
+		f := w.try.file
+		if w.newLease != nil {
+			f = w.newLease
+		}
+		if mine, _, err := w.s.isAt(f); err == nil && !mine {
+			w.drop(w.try)
+		} else {
+			w.try.file.close()
+			w.newLease.close()
+		}
+	}
+	w.s.withdraw(w.ann)
+	w.tail.close()
+	for _, h := range w.own {
+		h.close()
+	}
+	w.lease.close()
+	if w.opened != nil {
+		w.opened.Close()
+	}
+	w.s.mu.Lock()
+	if w.s.writers[w.id] == w {
+		delete(w.s.writers, w.id)
+	}
+	w.s.mu.Unlock()
+}
