@@ -3,7 +3,10 @@ package session
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 
@@ -20,6 +23,7 @@ type Call struct {
 	Step      int
 	Started   Seq  // its tool/call, None if none was recorded
 	Pending   bool // its step is still open: the loop owes it a result
+	Doubt     bool // records were lost while it was pending: it may have been started
 }
 
 // Ask is a question to a person that is not decided.
@@ -48,7 +52,7 @@ const (
 // Code returns why c has no result: CodeNotStarted, CodeOutcomeUnknown or CodeWaiting.
 func (s State) Code(c Call) string {
 	switch {
-	case c.Started != None:
+	case c.Started != None || c.Doubt:
 		return CodeOutcomeUnknown
 	case s.Waiting(c):
 		return CodeWaiting
@@ -67,36 +71,63 @@ func MissingResult(c Call, code string) message.Message {
 	case CodeWaiting:
 		text = textWaiting
 	}
-	id := fmt.Sprintf("result-%d-%d-%d-%d", c.Turn, c.Step, c.Assistant, c.Index)
+	id := fmt.Sprintf("%s%d-%d-%d-%d", missingPrefix, c.Turn, c.Step, c.Assistant, c.Index)
 	return message.Result(id, c.ID, true, message.TextBlock(text))
 }
 
-// OpenCalls returns the calls without a result, in the order of asking. Pending ones belong to the open
-// step; the others were left open in a step or turn that was closed.
-func (s State) OpenCalls() []Call { return slices.Clip(s.calls) }
+const missingPrefix = "result-"
 
-// Asks returns the open questions of this session, in the order of asking.
-func (s State) Asks() []Ask { return slices.Clip(s.asked) }
-
-// Waiting reports whether c is pending and waits for an answer.
-func (s State) Waiting(c Call) bool {
-	if !c.Pending {
-		return false
+// MissingFor is the inverse of MissingResult: it reads from the message id and the error code of a stored
+// result which call it stands for. A closer's call is identified this way and not by its model-given id,
+// which may repeat. ok is false for every other result.
+func MissingFor(messageID, code string) (assistant Seq, index int, ok bool) {
+	if code != CodeNotStarted && code != CodeOutcomeUnknown || !strings.HasPrefix(messageID, missingPrefix) {
+		return None, 0, false
 	}
+	rest, last, ok := cutLast(messageID)
+	_, before, ok2 := cutLast(rest)
+	if !ok || !ok2 || before < 0 || last > math.MaxInt32 {
+		return None, 0, false
+	}
+	return Seq(before), int(last), true
+}
+
+// cutLast cuts "x-12" into "x" and 12.
+func cutLast(s string) (string, int64, bool) {
+	i := strings.LastIndexByte(s, '-')
+	if i < 0 {
+		return s, 0, false
+	}
+	n, err := strconv.ParseInt(s[i+1:], 10, 64)
+	return s[:i], n, err == nil && n >= 0
+}
+
+// OpenCalls returns the calls without a result, in the order of asking. Pending ones belong to the open
+// step; the others were left open in a step or turn that was closed. The slice is the caller's.
+func (s State) OpenCalls() []Call { return slices.Concat(s.left, s.calls) }
+
+// Asks returns the open questions of this session, in the order of asking: those whose call still waits.
+func (s State) Asks() []Ask {
+	var out []Ask
 	for _, a := range s.asked {
-		if a.CallID == c.ID && a.Turn == c.Turn && a.Step == c.Step {
-			return true
+		if slices.ContainsFunc(s.calls, func(c Call) bool { return a.about(c) && s.Waiting(c) }) {
+			out = append(out, a)
 		}
 	}
-	return false
+	return out
+}
+
+func (a Ask) about(c Call) bool { return a.CallID == c.ID && a.Turn == c.Turn && a.Step == c.Step }
+
+// Waiting reports whether c is pending, was not started, and waits for an answer.
+func (s State) Waiting(c Call) bool {
+	return c.Pending && c.Started == None && !c.Doubt &&
+		slices.ContainsFunc(s.asked, func(a Ask) bool { return a.about(c) })
 }
 
 // Parked reports whether the open turn waits for a person: such a turn is not interrupted by a crash.
 func (s State) Parked() bool {
-	if s.turnSeq == None {
-		return false
-	}
-	return slices.ContainsFunc(s.calls, s.Waiting)
+	return s.turnSeq != None && slices.ContainsFunc(s.calls, s.Waiting)
 }
 
 // IdempotencyKey names a call for the outside world: it is the same in every life and in every fork.
@@ -111,13 +142,13 @@ type asking struct {
 	ids        []string
 }
 
-// foldAssistant notes the calls that a message asks for, and its usage. Only messages that hold the
-// text of a tool-call block are decoded.
+// foldAssistant notes the calls that a message asks for, and its usage. Only messages that can hold a
+// tool-call block are decoded.
 func (s *State) foldAssistant(ev Event) {
 	if u, ok := Field(ev.Data, "usage"); ok && len(u) > 2 {
 		s.foldUsage(ev, u)
 	}
-	if ev.Op.Kind == OpReplace || !bytes.Contains(ev.Data, []byte(`"tool-call"`)) {
+	if ev.Op.Kind == OpReplace || !mayCall(ev.Data) {
 		return
 	}
 	var a AssistantMessage
@@ -125,58 +156,91 @@ func (s *State) foldAssistant(ev Event) {
 		s.problem(ev.Seq, "shape", err.Error())
 		return
 	}
-	if a.Turn != s.asking.turn || a.Step != s.asking.step {
-		s.asking = asking{turn: a.Turn, step: a.Step}
+	list := &s.left
+	if s.turnSeq != None {
+		list = &s.calls
 	}
 	for i, b := range a.Message.Calls() {
+		if i == 0 && (a.Turn != s.asking.turn || a.Step != s.asking.step) {
+			s.asking = asking{turn: a.Turn, step: a.Step}
+		}
 		s.asking.ids = append(slices.Clip(s.asking.ids), b.ID)
-		s.calls = append(s.calls, Call{
+		*list = append(*list, Call{
 			Assistant: ev.Seq, Index: i, ID: b.ID, Name: b.Name, Turn: a.Turn, Step: a.Step,
 			Started: None, Pending: s.turnSeq != None,
 		})
 	}
 }
 
-// findCall returns the index of the call that a tool/call or tool/result with these numbers belongs to:
-// the one with the id in its own turn and step (the first without a started mark when starting), else
-// the nearest earlier one with the id; -1 for a stranger.
-func (s *State) findCall(id string, turn, step int, starting bool) int {
-	nearest := -1
-	for i, c := range s.calls {
-		if c.ID != id || starting && c.Started != None {
-			continue
+// mayCall reports whether data can hold a tool-call block: the word, or an escape that may hide it.
+func mayCall(data []byte) bool {
+	return bytes.Contains(data, []byte(`"tool-call"`)) || bytes.Contains(data, []byte(`\u00`))
+}
+
+// findCall returns the list and index of the call that a tool/call or tool/result with these numbers belongs
+// to: the first one with the id in its own turn and step (when starting: the first not started one), else
+// the nearest earlier one with the id; nil for a stranger.
+func (s *State) findCall(id string, turn, step int, starting bool) (*[]Call, int) {
+	fits := func(c Call) bool { return c.ID == id && !(starting && c.Started != None) }
+	lists := [...]*[]Call{&s.left, &s.calls}
+	for _, list := range lists {
+		for i, c := range *list {
+			if c.Turn == turn && c.Step == step && fits(c) {
+				return list, i
+			}
 		}
-		if c.Turn == turn && c.Step == step {
-			return i
-		}
-		nearest = i
 	}
 	if turn == s.asking.turn && step == s.asking.step && slices.Contains(s.asking.ids, id) {
-		return -1 // settled already
+		return nil, -1 // settled already
 	}
-	return nearest
+	for k := len(lists) - 1; k >= 0; k-- {
+		for i := len(*lists[k]) - 1; i >= 0; i-- {
+			if fits((*lists[k])[i]) {
+				return lists[k], i
+			}
+		}
+	}
+	return nil, -1
 }
 
 func (s *State) foldStarted(ev Event) {
 	turn, _ := fieldInt(ev.Data, "turn")
 	step, _ := fieldInt(ev.Data, "step")
-	i := s.findCall(fieldString(ev.Data, "callId"), turn, step, true)
-	if i < 0 {
+	list, i := s.findCall(fieldString(ev.Data, "callId"), turn, step, true)
+	if list == nil {
 		s.problem(ev.Seq, "order", "tool/call for a call that nobody asked for")
 		return
 	}
-	s.calls = slices.Clone(s.calls)
-	s.calls[i].Started = ev.Seq
+	*list = slices.Clone(*list)
+	(*list)[i].Started = ev.Seq
 }
 
+// foldResult settles a call. What settles none is a duplicate or a stranger: the view tells which.
 func (s *State) foldResult(ev Event) {
+	list, i := s.answered(ev)
+	if list != nil {
+		*list = slices.Delete(slices.Clone(*list), i, i+1)
+	}
+}
+
+// answered returns the list and index of the call that a result settles; nil: none. A closer names its call.
+func (s *State) answered(ev Event) (*[]Call, int) {
+	if e, ok := Field(ev.Data, "error"); ok {
+		msg, _ := Field(ev.Data, "message")
+		if assistant, index, ok := MissingFor(fieldString(msg, "id"), fieldString(e, "code")); ok {
+			for _, list := range [...]*[]Call{&s.left, &s.calls} {
+				for i, c := range *list {
+					if c.Assistant == assistant && c.Index == index {
+						return list, i
+					}
+				}
+			}
+			return nil, -1
+		}
+	}
 	turn, _ := fieldInt(ev.Data, "turn")
 	step, _ := fieldInt(ev.Data, "step")
-	i := s.findCall(ResultCallID(ev), turn, step, false)
-	if i < 0 {
-		return // a duplicate or a stranger: the view tells which
-	}
-	s.calls = slices.Delete(slices.Clone(s.calls), i, i+1)
+	return s.findCall(ResultCallID(ev), turn, step, false)
 }
 
 // ResultCallID returns the call id that a tool/result answers, "" if it names none.
@@ -191,14 +255,21 @@ func ResultCallID(ev Event) string {
 	return fieldString(src, "callId")
 }
 
-// settlePending is what the end of a step or turn does: what is still open is no longer owed.
+// settlePending is what the end of a step or turn does: what is still open is no longer owed, and what was
+// asked about it is moot.
 func (s *State) settlePending() {
-	if !slices.ContainsFunc(s.calls, func(c Call) bool { return c.Pending }) {
-		return
+	for _, c := range s.calls {
+		c.Pending = false
+		s.left = append(s.left, c)
 	}
+	s.calls, s.asked = nil, nil
+}
+
+// doubtPending is what a lost record does: it may have been the start of any pending call.
+func (s *State) doubtPending() {
 	s.calls = slices.Clone(s.calls)
 	for i := range s.calls {
-		s.calls[i].Pending = false
+		s.calls[i].Doubt = true
 	}
 }
 

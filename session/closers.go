@@ -1,9 +1,5 @@
 package session
 
-import (
-	"github.com/go-json-experiment/json"
-)
-
 // Closers returns the ends that the writer of the log in s could not write: nothing for a balanced log;
 // else, for the open turn, an error result for each pending call in the order of asking, the step/end and
 // the turn/end with reason "interrupted". A turn with a call that waits for a person is parked, not
@@ -16,19 +12,15 @@ func (s State) Closers() []Event {
 	}
 	var out []Event
 	add := func(typ string, op SurfaceOp, src Sources, data any) {
-		b, err := json.Marshal(data)
+		ev, err := Draft{Type: typ, Data: data, Op: op, Sources: src}.Event(s.next+Seq(len(out)), s.lastTime)
 		if err != nil {
-			panic("session: a closer cannot be encoded: " + err.Error()) // plain structs always can
+			return // an id in a foreign log that no record could hold: the view covers the call
 		}
-		v, err := CheckData(b)
-		if err != nil {
-			return // names or ids in a foreign log that no record could hold: the view covers the call
-		}
-		out = append(out, Event{Seq: s.next + Seq(len(out)), Time: s.lastTime, Type: typ, Op: op, Sources: src, Data: v})
+		out = append(out, ev)
 	}
 	parked := s.Parked()
 	for _, c := range s.calls {
-		if !c.Pending || s.Waiting(c) && c.Started == None || c.ID == "" {
+		if c.ID == "" || s.Waiting(c) {
 			continue
 		}
 		code := s.Code(c)

@@ -46,16 +46,16 @@ func Relational(s State, ev Event) error {
 			return fmt.Errorf("step %d of turn %d is not open", n, t)
 		}
 		switch {
-		case ev.Type == TypeToolCall && s.findCall(fieldString(ev.Data, "callId"), t, n, true) < 0:
-			return errors.New("nobody asked for this call")
-		case ev.Type == TypeToolResult && ev.Op.Kind == OpAppend && s.findCall(ResultCallID(ev), t, n, false) < 0:
-			return errors.New("nobody asked for the call of this result, or it has one")
-		case ev.Type == TypeStepEnd:
-			for _, c := range s.calls {
-				if c.Pending {
-					return fmt.Errorf("the call %s has no result yet", c.ID)
-				}
+		case ev.Type == TypeToolCall:
+			if list, _ := s.findCall(fieldString(ev.Data, "callId"), t, n, true); list != &s.calls {
+				return errors.New("the open step did not ask for this call, or it was started")
 			}
+		case ev.Type == TypeToolResult && ev.Op.Kind == OpAppend:
+			if list, _ := s.answered(ev); list != &s.calls {
+				return errors.New("the open step did not ask for the call of this result, or it has one")
+			}
+		case ev.Type == TypeStepEnd && len(s.calls) > 0:
+			return fmt.Errorf("the call %s has no result yet", s.calls[0].ID)
 		}
 	}
 	return nil

@@ -226,10 +226,25 @@ func (s *Session) Notify(f func()) {
 }
 
 func (s *Session) accept(st *State, d Draft) (Event, error) {
-	ev := Event{Seq: st.next, Time: s.env.Now(), Type: d.Type, Op: d.Op, Sources: slices.Clone(d.Sources), Ignorable: d.Ignorable}
 	if k, ok := s.env.Registry.Lookup(d.Type); ok && k.reserved {
-		return ev, st.reject(ev, "only a session's constructor and its store write this type", nil)
+		return Event{}, st.reject(Event{Seq: st.next, Type: d.Type}, "only a session's constructor and its store write this type", nil)
 	}
+	ev, err := d.Event(st.next, s.env.Now())
+	if err != nil {
+		return ev, st.reject(ev, "data", err)
+	}
+	for _, v := range s.env.Validators {
+		if err := v(st.Clone(), ev); err != nil {
+			return ev, st.reject(ev, "vetoed", err)
+		}
+	}
+	return ev, st.Apply(ev)
+}
+
+// Event returns the event that d becomes at seq, with data in the form in which it is kept (CheckData) and
+// in memory of its own. Whether it may stand there is for State.Apply to say.
+func (d Draft) Event(seq Seq, time int64) (Event, error) {
+	ev := Event{Seq: seq, Time: time, Type: d.Type, Op: d.Op, Sources: slices.Clone(d.Sources), Ignorable: d.Ignorable}
 	var raw []byte
 	switch v := d.Data.(type) {
 	case jsontext.Value:
@@ -239,21 +254,13 @@ func (s *Session) accept(st *State, d Draft) (Event, error) {
 	default:
 		b, err := json.Marshal(v)
 		if err != nil {
-			return ev, st.reject(ev, "data cannot be encoded", err)
+			return ev, fmt.Errorf("session: %w: %v", ErrNotObject, err)
 		}
 		raw = b
 	}
 	data, err := CheckData(raw)
-	if err != nil {
-		return ev, st.reject(ev, "data", err)
-	}
 	ev.Data = data
-	for _, v := range s.env.Validators {
-		if err := v(*st, ev); err != nil {
-			return ev, st.reject(ev, "vetoed", err)
-		}
-	}
-	return ev, st.Apply(ev)
+	return ev, err
 }
 
 // fromBatch bounds what From reads from storage at once.

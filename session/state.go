@@ -29,9 +29,10 @@ type State struct {
 	turnSeq, stepSeq   Seq // of the open turn and step; None when closed
 	turnStarts         []Seq
 	steps, toolCalls   int
-	calls              []Call // without a result, in the order of asking
+	calls              []Call // pending: without a result, of the open step, in the order of asking
+	left               []Call // without a result, of a step or turn that was closed; all before calls
 	asking             asking
-	asked              []Ask // own, undecided, in the order of asking
+	asked              []Ask // own, undecided, about pending calls, in the order of asking
 	nextTurn, nextStep []message.Message
 	claimed            []claim
 
@@ -85,6 +86,7 @@ func (s State) Clone() State {
 	s.surf.nodes = slices.Clip(s.surf.nodes)
 	s.turnStarts = slices.Clip(s.turnStarts)
 	s.calls = slices.Clip(s.calls)
+	s.left = slices.Clip(s.left)
 	s.asked = slices.Clip(s.asked)
 	s.nextTurn = slices.Clip(s.nextTurn)
 	s.nextStep = slices.Clip(s.nextStep)
@@ -276,6 +278,8 @@ func (s *State) fold(ev Event, k Kind, known bool) {
 		}
 	case TypeSettings:
 		decodeInto(s, ev, &s.settings)
+	case TypeLost:
+		s.doubtPending()
 	case TypeInherited:
 		s.boundaries = append(s.boundaries, ev.Seq)
 	case TypeApprovalAsked:
