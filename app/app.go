@@ -1,0 +1,125 @@
+// Package app wires everything: the clock, ids, the environment and the file system meet the packages that
+// are free of them here, and nowhere else. What it offers are the verbs of the product (list, show, fork,
+// undo, run ..) as plain functions with typed results; the command gives them flags, text and exit codes.
+//
+// Reading verbs open nothing for writing and create nothing, not even the store's directory. No session is
+// stored before its first accepted input.
+//
+// The files, in reading order:
+//
+//	app.go       Open; the clock and ids
+//	root.go      where the store is; what a project is
+//	resolve.go   from what a person types to one session
+//	list.go      rows of a list
+//	inspect.go   a session as it is stored, or as it was then
+//	doctor.go    what is wrong, and what is only worth knowing
+//	change.go    fork, undo, redo, title
+package app
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/strandline-dev/strandline/filestore"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+)
+
+// Version is the version of the program; the build may set it.
+var Version = "0.1.0-dev"
+
+// Options says what to open. The zero value opens the user's store.
+type Options struct {
+	Store string // a directory, or file:// and a directory; "" = StoreRoot decides
+	// Kinds are further event types, for programs that bring packages of their own.
+	Kinds [][]session.Kind
+}
+
+// App is an opened store with everything that works on it. It is safe for concurrent use.
+type App struct {
+	Root     string // the store's directory
+	Store    store.Store
+	Registry *session.Registry
+}
+
+// Open opens a store. It creates nothing: a directory that is not there is an empty store.
+func Open(o Options) (*App, error) {
+	root, err := StoreRoot(o.Store)
+	if err != nil {
+		return nil, err
+	}
+	reg, err := session.NewRegistry(o.Kinds...)
+	if err != nil {
+		return nil, err
+	}
+	host, _ := os.Hostname() // only shown to people
+	st, err := filestore.Open(root, filestore.Options{
+		Now: time.Now, Rand: rand.Reader,
+		Host: host, Program: "strand " + Version, PID: os.Getpid(), ProcessStart: processStart(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &App{Root: root, Store: st, Registry: reg}, nil
+}
+
+// Close ends what is open.
+func (a *App) Close() error { return a.Store.Close() }
+
+// Now is the time in Unix milliseconds.
+func Now() int64 { return time.Now().UnixMilli() }
+
+// idAlphabet has 32 signs without those that are misread (i, l, o, u).
+const idAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+
+// NewID returns a random id of 20 signs, 100 bits.
+func NewID() session.ID {
+	var b [20]byte
+	_, _ = rand.Read(b[:]) // never fails: the program ends when there is no randomness
+	for i := range b {
+		b[i] = idAlphabet[b[i]%32]
+	}
+	return session.ID(b[:])
+}
+
+// UsageError says that the program was asked for what it cannot do: nothing was done.
+type UsageError struct{ What, Why, Hint string }
+
+func (e *UsageError) Error() string {
+	s := e.What + ": " + e.Why
+	if e.Hint != "" {
+		s += "; " + e.Hint
+	}
+	return s
+}
+
+// CheckCwd returns dir (the working directory when empty) as an absolute path.
+func CheckCwd(dir string) (string, error) {
+	if dir == "" {
+		d, err := os.Getwd()
+		if err != nil {
+			return "", &UsageError{"--cwd", fmt.Sprintf("the working directory is gone (%v)", err), "give one that exists with --cwd DIR"}
+		}
+		return d, nil
+	}
+	abs, err := absDir(dir)
+	if err != nil {
+		return "", &UsageError{"--cwd " + dir, err.Error(), "give a directory that exists with --cwd DIR"}
+	}
+	return abs, nil
+}
+
+// CheckProject is CheckCwd for a directory that only names a project: it may be gone.
+func CheckProject(dir string) (string, error) {
+	if dir == "" {
+		return CheckCwd("")
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", &UsageError{"--project " + dir, err.Error(), "give an absolute directory"}
+	}
+	return abs, nil
+}

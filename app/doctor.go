@@ -1,0 +1,166 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/strandline-dev/strandline/message"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/view"
+)
+
+// Problem is something that harms a session.
+type Problem struct {
+	Kind   string      `json:"kind"` // damage, missing-parent, unsupported
+	Seq    session.Seq `json:"seq"`  // first event that is concerned, -1 if none is known
+	File   string      `json:"file"`
+	Offset int64       `json:"offset"`
+	Bytes  int64       `json:"bytes"`
+	Detail string      `json:"detail"`
+}
+
+// Note is something worth knowing that harms nobody.
+type Note struct {
+	Kind   string      `json:"kind"`
+	Seq    session.Seq `json:"seq"`
+	Detail string      `json:"detail"`
+}
+
+// Health is what Doctor found.
+type Health struct {
+	ID         session.ID  `json:"id"`
+	State      store.State `json:"state"`
+	Problems   []Problem   `json:"problems"`
+	Brackets   []Bracket   `json:"brackets"`
+	OpenCalls  []OpenCall  `json:"openCalls"`
+	Notes      []Note      `json:"notes"`
+	VerifiedTo session.Seq `json:"verifiedTo"` // last event whose sum and link were verified, -1: none
+	Holder     *Holder     `json:"holder"`
+}
+
+// Doctor verifies a session and says what a person should know of it. It changes nothing.
+func (a *App) Doctor(ctx context.Context, id session.ID) (Health, error) {
+	h := Health{ID: id, State: store.StateOK, Problems: []Problem{}, Brackets: []Bracket{}, OpenCalls: []OpenCall{}, Notes: []Note{}, VerifiedTo: session.None}
+	read := a.Store.Read
+	if v, ok := a.Store.(store.Verifier); ok {
+		read = v.Verify
+	}
+	snap, stat, err := a.readSettled(ctx, id, read)
+	if err != nil {
+		return h, err
+	}
+	defer snap.Close()
+	h.State, h.Holder = stat.State, HolderOf(stat.Holder)
+	h.examine(snap)
+	ins, err := a.inspection(snap, stat, snap.Prefix)
+	if err != nil { // an event that was found and cannot be read: a missing blob, bytes changed meanwhile
+		h.problem(Problem{Kind: "damage", Seq: session.None, Detail: err.Error()})
+		return h, ctx.Err()
+	}
+	h.VerifiedTo = ins.State.Next() - 1
+	if types := ins.State.Unknown(); len(types) > 0 && snap.Unsupported == "" {
+		h.problem(Problem{Kind: "unsupported", Seq: session.None, Detail: (&session.UnsupportedError{Types: types}).Error()})
+	}
+	h.Brackets, h.OpenCalls = ins.Brackets(), ins.OpenCalls()
+	if err := h.read(ins); err != nil {
+		return h, err
+	}
+	slices.SortStableFunc(h.Notes, func(a, b Note) int { return cmp.Compare(a.Seq, b.Seq) })
+	return h, nil
+}
+
+func (h *Health) problem(p Problem) {
+	h.Problems = append(h.Problems, p)
+	if p.Kind == "unsupported" && h.State != store.StateDamaged {
+		h.State = store.StateUnsupported
+	} else {
+		h.State = store.StateDamaged
+	}
+}
+
+// examine tells what storage found.
+func (h *Health) examine(snap *store.Snapshot) {
+	for _, r := range snap.Damage {
+		p := Problem{Kind: "damage", Seq: r.First, File: r.File, Offset: r.Offset, Bytes: r.Bytes, Detail: r.Detail}
+		if r.First != session.None && r.First < snap.Header.SeedLength {
+			if _, err := os.Stat(r.File); errors.Is(err, os.ErrNotExist) {
+				p.Kind = "missing-parent"
+			}
+		}
+		h.problem(p)
+	}
+	if snap.Unsupported != "" {
+		h.problem(Problem{Kind: "unsupported", Seq: session.None, Detail: snap.Unsupported})
+	}
+	if t := snap.Torn; t != nil {
+		h.note("torn", snap.Pos.Next, "%d bytes behind the last record in %s at byte %d; the next life leaves them where they are", t.Bytes, t.File, t.Offset)
+	}
+	if n := len(snap.Lost); n > 0 {
+		h.note("lost", snap.Lost[0].Seq, "%d records were never known to be on disk and are bad, as after loss of power; the next life marks them", n)
+	}
+}
+
+func (h *Health) note(kind string, seq session.Seq, format string, args ...any) {
+	h.Notes = append(h.Notes, Note{kind, seq, fmt.Sprintf(format, args...)})
+}
+
+// read tells what the log means: what the fold and the view had to bend, and what is open.
+func (h *Health) read(ins *Inspection) error {
+	for _, p := range ins.State.Problems() {
+		h.note(p.Kind, p.Seq, "%s", p.Detail)
+	}
+	v, err := ins.view("")
+	if err != nil {
+		return err
+	}
+	for _, n := range v.Notes {
+		if n.Kind != view.Bound { // says something of a provider, not of the session
+			h.note(string(n.Kind), n.Seq, "%s", n.Detail)
+		}
+	}
+	for _, b := range h.Brackets {
+		if b.State == session.BracketDead {
+			h.note("dead-bracket", b.Seq, "%s was opened by a writer that is gone; nothing waits for it", b.Type)
+		}
+	}
+	for _, c := range h.OpenCalls {
+		h.note("open-call", c.Seq, "%s: %s", c.Name, c.State)
+	}
+	if ins.Activity() == ActivityInterrupted {
+		turn, _ := ins.State.Turn()
+		h.note("open-turn", ins.State.TurnStartSeq(), "turn %d was interrupted; the next life ends it", turn)
+	}
+	return nil
+}
+
+// Err returns why the exit code is not 0: an error that wraps store.ErrDamaged, or nil.
+func (h Health) Err() error {
+	if len(h.Problems) == 0 {
+		return nil
+	}
+	return fmt.Errorf("session %s is %s: %s: %w", h.ID, h.State, h.Problems[0].Detail, store.ErrDamaged)
+}
+
+// View returns the messages as they would be sent to a provider.
+func (i *Inspection) View(provider string) ([]message.Message, error) {
+	v, err := i.view(provider)
+	return v.Messages, err
+}
+
+func (i *Inspection) view(provider string) (view.View, error) {
+	items, err := session.ProjectAll(i.State, i.Prefix)
+	if err != nil {
+		return view.View{}, err
+	}
+	return view.Build(items, i.State, provider), nil
+}
+
+// Queue returns the accepted input that waits to be worked on.
+func (i *Inspection) Queue() []message.Message {
+	return slices.Concat(i.State.Queue(session.NextStep), i.State.Queue(session.NextTurn))
+}

@@ -1,0 +1,40 @@
+package app
+
+import (
+	"fmt"
+
+	"github.com/strandline-dev/strandline/session"
+)
+
+// TurnError says that a turn did not end as it should, because of the model or a tool.
+type TurnError struct {
+	Session   session.ID
+	Turn      int
+	Code      string // for programs: of the model's failure, or the kind of the turn's end
+	Why       string
+	Hint      string
+	Cancelled bool // somebody wanted it to end
+}
+
+func (e *TurnError) Error() string {
+	return fmt.Sprintf("turn %d of session %s: %s", e.Turn, e.Session, e.Why)
+}
+
+// UnsavedError says that accepted events could not be saved. Kept names the file outside the store that holds
+// them, "" if that failed too.
+type UnsavedError struct {
+	ID   session.ID
+	Kept string
+	Err  error
+}
+
+func (e *UnsavedError) Error() string {
+	s := fmt.Sprintf("session %s is not saved: %v", e.ID, e.Err)
+	if e.Kept != "" {
+		s += "; what is missing is kept in " + e.Kept
+	}
+	return s
+}
+
+// Unwrap returns the cause.
+func (e *UnsavedError) Unwrap() error { return e.Err }

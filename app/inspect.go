@@ -1,0 +1,275 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/strandline-dev/strandline/message"
+	"github.com/strandline-dev/strandline/record"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+)
+
+// Inspection is a session as it is stored now, or as it was at a seq, seen from outside: no lease is taken
+// and nothing is written. Close it.
+type Inspection struct {
+	Snap   *store.Snapshot
+	Stat   store.Stat
+	State  session.State  // folded over Prefix
+	Prefix session.Prefix // of Snap, cut where it was asked for
+	// Base is the seq below which an open bracket is dead: that of the holder, or the length of the log
+	// when nobody holds it. For the past it is the last boundary: whoever wrote an event was alive then.
+	Base session.Seq
+}
+
+// Inspect reads a session. at, if not nil, is the last event to be looked at.
+func (a *App) Inspect(ctx context.Context, id session.ID, at *session.Seq) (*Inspection, error) {
+	snap, stat, err := a.readSettled(ctx, id, a.Store.Read)
+	if err != nil {
+		return nil, err
+	}
+	prefix := snap.Prefix
+	if at != nil {
+		if n := prefix.Len(); *at < 0 || *at >= n {
+			_ = snap.Close()
+			return nil, &UsageError{fmt.Sprintf("--at %d", *at), fmt.Sprintf("the session has %d events", n), fmt.Sprintf("give a seq from 0 to %d", n-1)}
+		}
+		prefix = session.Sub(prefix, *at+1)
+	}
+	ins, err := a.inspection(snap, stat, prefix)
+	if err != nil {
+		_ = snap.Close()
+	}
+	return ins, err
+}
+
+// inspection folds prefix, which is snap's or the beginning of it.
+func (a *App) inspection(snap *store.Snapshot, stat store.Stat, prefix session.Prefix) (*Inspection, error) {
+	st, err := session.Fold(snap.Header, a.Registry, prefix)
+	if err != nil {
+		return nil, fmt.Errorf("reading session %s: %w", stat.ID, err)
+	}
+	ins := &Inspection{Snap: snap, Stat: stat, Prefix: prefix, State: st}
+	switch {
+	case prefix.Len() < snap.Prefix.Len():
+		ins.Base = max(st.LastBoundary(), 0)
+	case stat.Holder != nil:
+		ins.Base = min(stat.Base, st.Next())
+	default:
+		ins.Base = st.Next()
+	}
+	return ins, nil
+}
+
+// readSettled looks at the holder, the log and the holder again, until both looks agree: only then the
+// holder's base belongs to the log that was read.
+func (a *App) readSettled(ctx context.Context, id session.ID, read func(context.Context, session.ID) (*store.Snapshot, error)) (*store.Snapshot, store.Stat, error) {
+	for try := 0; ; try++ {
+		before, err := a.Store.Stat(ctx, id)
+		if err != nil {
+			return nil, before, err
+		}
+		snap, err := read(ctx, id)
+		if err != nil {
+			return nil, before, err
+		}
+		after, err := a.Store.Stat(ctx, id)
+		if err != nil {
+			_ = snap.Close()
+			return nil, after, err
+		}
+		if settled(before, after) || try == 5 {
+			return snap, after, nil
+		}
+		if err := snap.Close(); err != nil {
+			return nil, after, err
+		}
+	}
+}
+
+func settled(a, b store.Stat) bool {
+	if a.Holder == nil || b.Holder == nil {
+		return a.Holder == b.Holder
+	}
+	wrote := func(s store.Stat) bool { return s.Base < s.Pos.Next }
+	return a.Holder.Nonce == b.Holder.Nonce && wrote(a) == wrote(b)
+}
+
+// Close frees what the inspection holds on to.
+func (i *Inspection) Close() error { return i.Snap.Close() }
+
+// Title returns the session's title, or else the first line of what the person said first.
+func (i *Inspection) Title() string {
+	if t := i.State.Title().Title; t != "" {
+		return t
+	}
+	for _, n := range i.State.Surface() {
+		ev, err := i.Prefix.At(n.Seq)
+		if err != nil {
+			return ""
+		}
+		if ev.Type != session.TypeUserMessage {
+			continue
+		}
+		if m := session.Project(ev).Message; m.Source.Kind == message.SourceUser {
+			line, _, _ := strings.Cut(strings.TrimSpace(m.PlainText()), "\n")
+			return clip(line, 60)
+		}
+	}
+	return ""
+}
+
+// clip shortens s to n runes.
+func clip(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n-1]) + "…"
+	}
+	return s
+}
+
+// running reports whether the holder works on the open turn: whether it began in the holder's life.
+func (i *Inspection) running() bool {
+	start := i.State.TurnStartSeq()
+	return start != session.None && start >= i.Base
+}
+
+// Activity says what the session does now.
+func (i *Inspection) Activity() Activity {
+	_, open := i.State.Turn()
+	switch {
+	case !open:
+		return ActivityIdle
+	case i.State.Parked():
+		return ActivityWaiting
+	case i.running():
+		return ActivityRunning
+	default:
+		return ActivityInterrupted
+	}
+}
+
+// Bracket is a bracket as stat and doctor tell it.
+type Bracket struct {
+	Type  string               `json:"type"`
+	Seq   session.Seq          `json:"seq"`
+	Close *session.Seq         `json:"close,omitzero"`
+	State session.BracketState `json:"state"`
+}
+
+// Brackets returns all brackets of the log.
+func (i *Inspection) Brackets() []Bracket {
+	out := []Bracket{}
+	for _, b := range i.State.Brackets(i.Base) {
+		o := Bracket{Type: b.Type, Seq: b.Open, State: b.State}
+		if b.Close != session.None {
+			o.Close = &b.Close
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+// CallState says how a call without a result is to be read.
+type CallState string
+
+// The states of an open call.
+const (
+	CallRunning    CallState = "running"
+	CallUnknown    CallState = "unknown" // it was started; its outcome is not known
+	CallNotStarted CallState = "not-started"
+	CallWaiting    CallState = "waiting" // for a person
+)
+
+// OpenCall is a call without a result. Seq is its tool/call, or the assistant message where none is recorded.
+type OpenCall struct {
+	Seq    session.Seq `json:"seq"`
+	Name   string      `json:"name"`
+	State  CallState   `json:"state"`
+	CallID string      `json:"callId"`
+	Key    string      `json:"idempotencyKey"`
+}
+
+// OpenCalls returns the calls without a result.
+func (i *Inspection) OpenCalls() []OpenCall {
+	out := []OpenCall{}
+	for _, c := range i.State.OpenCalls() {
+		o := OpenCall{Seq: c.Started, Name: c.Name, CallID: c.ID, Key: i.State.IdempotencyKey(c.Assistant, c.Index)}
+		switch {
+		case c.Started == session.None && i.State.Waiting(c):
+			o.State = CallWaiting
+		case c.Started == session.None:
+			o.State = CallNotStarted
+		case c.Pending && c.Started >= i.Base:
+			o.State = CallRunning
+		default:
+			o.State = CallUnknown
+		}
+		if c.Started == session.None {
+			o.Seq = c.Assistant
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+// Stat is what `show --stat` tells.
+type Stat struct {
+	ID           session.ID     `json:"id"`
+	Header       session.Header `json:"header"`
+	Title        string         `json:"title"`
+	Events       session.Seq    `json:"events"`
+	FirstLiveSeq *session.Seq   `json:"firstLiveSeq"` // of the last boundary
+	Turns        int            `json:"turns"`
+	Surface      int            `json:"surface"`
+	Usage        message.Usage  `json:"usage"`
+	OwnUsage     message.Usage  `json:"ownUsage"` // without the part that a fork shares with its parent
+	State        store.State    `json:"state"`
+	Reason       string         `json:"reason"`
+	Activity     Activity       `json:"activity"`
+	LastActivity int64          `json:"lastActivity"`
+	Brackets     []Bracket      `json:"brackets"`
+	OpenCalls    []OpenCall     `json:"openCalls"`
+	Base         session.Seq    `json:"base"`
+	Boundaries   []session.Seq  `json:"boundaries"`
+	Holder       *Holder        `json:"holder"`
+}
+
+// Report returns the facts of the session.
+func (i *Inspection) Report() Stat {
+	s := Stat{
+		ID: i.Snap.Header.ID, Header: i.Snap.Header, Title: i.Title(), Events: i.State.Next(), Turns: i.State.Turns(),
+		Surface: i.State.SurfaceLen(), State: i.Stat.State, Reason: i.Stat.Reason, Activity: i.Activity(),
+		LastActivity: i.State.LastActivity(), Brackets: i.Brackets(), OpenCalls: i.OpenCalls(), Base: i.Base,
+		Boundaries: i.State.Boundaries(), Holder: HolderOf(i.Stat.Holder),
+	}
+	s.Usage, s.OwnUsage = i.State.Usage()
+	if b := i.State.LastBoundary(); b != session.None {
+		s.FirstLiveSeq = &b
+	}
+	if len(i.Snap.Damage) > 0 && s.State != store.StateDamaged {
+		s.State, s.Reason = store.StateDamaged, i.Snap.Damage[0].Detail
+	}
+	return s
+}
+
+// Err returns why the session cannot be trusted whole or written to: *store.DamagedError,
+// *store.UnsupportedError, or nil.
+func (i *Inspection) Err() error {
+	if len(i.Snap.Damage) > 0 {
+		return &store.DamagedError{ID: i.Snap.Header.ID, Ranges: i.Snap.Damage}
+	}
+	if i.Snap.Unsupported != "" {
+		return &store.UnsupportedError{ID: i.Snap.Header.ID, Detail: i.Snap.Unsupported}
+	}
+	return nil
+}
+
+// chainLen is the length of a record's last member, closing brace and line end: `,"chain":"` + 22 + `"}` + LF.
+const chainLen = len(`,"chain":"`) + 22 + len("\"}\n")
+
+// AppendEvent appends the stored JSON form of ev without its chain: one line, without a line end.
+func AppendEvent(dst []byte, ev session.Event) []byte {
+	dst, _ = record.Append(dst, ev, session.Link{}, session.None)
+	return append(dst[:len(dst)-chainLen], '}')
+}

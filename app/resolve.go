@@ -1,0 +1,109 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+)
+
+// Last is what a person types for the session that was last worked on in this project.
+const Last = "last"
+
+// minPrefix is how many signs of an id are enough, if no other id begins with them.
+const minPrefix = 4
+
+// Skipped is a newer session that Last passed over, and why.
+type Skipped struct {
+	ID     session.ID
+	Reason string
+}
+
+// AmbiguousError says that a prefix fits several sessions.
+type AmbiguousError struct {
+	Prefix string
+	IDs    []session.ID // some of them
+}
+
+func (e *AmbiguousError) Error() string {
+	var ids []string
+	for _, id := range e.IDs {
+		ids = append(ids, string(id))
+	}
+	return fmt.Sprintf("%s is the beginning of several ids (%s, ..)", e.Prefix, strings.Join(ids, ", "))
+}
+
+// Resolve returns the session that arg names: a full id, the unambiguous beginning of one (4 signs or more), or
+// Last, which means the newest by activity of kind root, fork or imported in project. Newer sessions of that
+// project that Last does not mean are named in skipped. Errors: store.ErrNotFound, *AmbiguousError.
+func (a *App) Resolve(ctx context.Context, arg, project string) (id session.ID, skipped []Skipped, err error) {
+	if arg == Last {
+		return a.last(ctx, project)
+	}
+	notFound := &store.NotFoundError{ID: arg}
+	if session.ValidID(session.ID(arg)) != nil {
+		return "", nil, notFound
+	}
+	_, err = a.Store.Stat(ctx, session.ID(arg))
+	if err == nil || !errors.Is(err, store.ErrNotFound) {
+		return session.ID(arg), nil, err
+	}
+	l, ok := a.Store.(store.Lister)
+	if !ok || len(arg) < minPrefix {
+		return "", nil, notFound
+	}
+	ids, err := l.Match(ctx, arg, 4)
+	switch {
+	case err != nil:
+		return "", nil, err
+	case len(ids) == 0:
+		return "", nil, notFound
+	case len(ids) > 1:
+		return "", nil, &AmbiguousError{arg, ids}
+	}
+	return ids[0], nil, nil
+}
+
+// conversational are the kinds that people work with; the others are made by programs.
+var conversational = []session.SessionKind{session.KindRoot, session.KindFork, session.KindImported}
+
+func (a *App) last(ctx context.Context, project string) (session.ID, []Skipped, error) {
+	l, ok := a.Store.(store.Lister)
+	if !ok {
+		return "", nil, errors.New("this store cannot list")
+	}
+	var skipped []Skipped
+	q := store.Query{Project: project, Limit: 50}
+	for {
+		page, err := l.List(ctx, q)
+		if err != nil {
+			return "", nil, err
+		}
+		for _, r := range page.Rows {
+			switch {
+			case r.State != store.StateOK && r.State != store.StateTorn:
+				skipped = append(skipped, Skipped{r.ID, string(r.State)})
+			case !isConversational(r.Header.Kind):
+				skipped = append(skipped, Skipped{r.ID, "of kind " + string(r.Header.Kind)})
+			default:
+				return r.ID, skipped, nil
+			}
+		}
+		if page.Next == "" {
+			return "", skipped, &store.NotFoundError{ID: Last}
+		}
+		q.Cursor = page.Next
+	}
+}
+
+func isConversational(k session.SessionKind) bool {
+	for _, c := range conversational {
+		if c == k {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,97 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// EnvHome is the environment variable that names the store's directory.
+const EnvHome = "STRANDLINE_HOME"
+
+// StoreRoot returns the absolute directory of the store: flag if it is not empty, else $STRANDLINE_HOME,
+// else the platform's directory for user data + "/strandline".
+func StoreRoot(flag string) (string, error) {
+	dir, from := flag, "--store"
+	if dir == "" {
+		dir, from = os.Getenv(EnvHome), EnvHome
+	}
+	if dir == "" {
+		base, err := dataDir()
+		if err != nil {
+			return "", &UsageError{"store", err.Error(), "name a directory with --store DIR or " + EnvHome}
+		}
+		return filepath.Join(base, "strandline"), nil
+	}
+	if scheme, _, ok := strings.Cut(dir, "://"); ok {
+		u, err := url.Parse(dir)
+		if err != nil || scheme != "file" || u.Host != "" && u.Host != "localhost" || u.Path == "" {
+			return "", &UsageError{from + " " + dir, "no store of this kind is known", "give a directory or file:///DIRECTORY"}
+		}
+		dir = filepath.FromSlash(u.Path)
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", &UsageError{from + " " + dir, err.Error(), "give an absolute directory"}
+	}
+	if fi, err := os.Stat(abs); err == nil && !fi.IsDir() {
+		return "", &UsageError{from + " " + dir, "it is not a directory", "give the directory of a store, or one that does not exist yet"}
+	}
+	return abs, nil
+}
+
+func dataDir() (string, error) {
+	if runtime.GOOS == "darwin" {
+		home, err := os.UserHomeDir()
+		return filepath.Join(home, "Library", "Application Support"), err
+	}
+	if d := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(d) {
+		return d, nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("no home directory: %w", err)
+	}
+	return filepath.Join(home, ".local", "share"), nil
+}
+
+// Project returns the identity of the project that dir belongs to: the canonical path of the git work tree
+// around it, else of dir itself. A directory that is gone is its own project.
+func Project(dir string) string {
+	canon, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return filepath.Clean(dir)
+	}
+	for d := canon; ; {
+		if _, err := os.Lstat(filepath.Join(d, ".git")); err == nil {
+			return d
+		}
+		up := filepath.Dir(d)
+		if up == d {
+			return canon
+		}
+		d = up
+	}
+}
+
+func absDir(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	fi, err := os.Stat(abs)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", errors.New("there is no such directory")
+	case err != nil:
+		return "", err
+	case !fi.IsDir():
+		return "", errors.New("it is not a directory")
+	}
+	return abs, nil
+}

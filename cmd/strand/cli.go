@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/spf13/cobra"
+
+	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/demo"
+	"github.com/strandline-dev/strandline/session"
+)
+
+// cli is one invocation: its streams and the global flags.
+type cli struct {
+	in       *os.File
+	out      *bufio.Writer // flushed at the end, and by whoever streams
+	err      io.Writer
+	outTerm  bool // stdout is a terminal
+	errTerm  bool
+	signals  <-chan os.Signal
+	cancel   context.CancelCauseFunc
+	warnings int
+
+	store   string
+	json    bool
+	quiet   bool
+	noColor bool
+	cwd     string // of commands that have --cwd or --project
+}
+
+func newCLI(in, out, errw *os.File) *cli {
+	return &cli{in: in, out: bufio.NewWriter(out), err: errw, outTerm: isTerminal(out), errTerm: isTerminal(errw)}
+}
+
+// failed marks an error of a command's own work: anything else that cobra returns is a wrong use.
+type failed struct {
+	what string
+	err  error
+}
+
+func (f *failed) Error() string { return f.err.Error() }
+func (f *failed) Unwrap() error { return f.err }
+
+func (c *cli) execute(ctx context.Context, args []string) int {
+	root := c.root()
+	root.SetArgs(args)
+	root.SetOut(c.out)
+	root.SetErr(c.err)
+	err := root.ExecuteContext(ctx)
+	if ferr := c.out.Flush(); err == nil && ferr != nil {
+		err = &failed{"output", ferr}
+	}
+	if err == nil {
+		return exitOK
+	}
+	var f *failed
+	var fail *failure
+	if errors.As(err, &f) {
+		fail = explain(f.what, f.err)
+	} else {
+		first, _, _ := strings.Cut(err.Error(), "\n")
+		fail = &failure{exit: exitUsage, code: "usage", why: first, hint: "see strand help"}
+		c.json = c.json || slices.Contains(args, "--json") // the flags may not have been read
+	}
+	fail.print(c.err, c.json)
+	return fail.exit
+}
+
+func (c *cli) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "strand",
+		Short: "Agents whose sessions survive",
+		Long: "strand runs agents in a terminal and keeps every session in an append-only log: it survives kill -9,\n" +
+			"can be resumed, forked and undone, and looking at it never changes it.\n\n" +
+			"An ID is a full id, the beginning of one (4 signs or more), or \"last\".",
+		Example:       "  strand demo\n  strand run --script replies.jsonl --approve auto-edit \"fix the tests\"\n  strand run --continue --script more.jsonl \"go on\"\n  strand ls",
+		SilenceErrors: true, SilenceUsage: true,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = false
+	p := root.PersistentFlags()
+	p.StringVar(&c.store, "store", "", "`DIR` of the store (default $STRANDLINE_HOME, else the user's data directory)")
+	p.BoolVar(&c.json, "json", false, "answers and errors as JSON")
+	p.BoolVarP(&c.quiet, "quiet", "q", false, "no notes, no progress")
+	p.BoolVar(&c.noColor, "no-color", false, "no colours on a terminal (also NO_COLOR)")
+	root.AddCommand(c.lsCmd(), c.showCmd(), c.forkCmd(), c.undoCmd(), c.titleCmd(), c.doctorCmd(), c.versionCmd())
+	return root
+}
+
+// does wraps the work of a command: its errors are failures, not wrong use.
+func (c *cli) does(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := f(cmd, args); err != nil {
+			what := cmd.Name()
+			if len(args) > 0 && strings.Contains(cmd.Use, " ID") {
+				what += " " + args[0]
+			}
+			return &failed{what, err}
+		}
+		return nil
+	}
+}
+
+// open opens the store.
+func (c *cli) open() (*app.App, error) {
+	return app.Open(app.Options{Store: c.store, Kinds: [][]session.Kind{demo.Kinds()}})
+}
+
+// withSession opens the store and finds the session that arg names.
+func (c *cli) withSession(ctx context.Context, arg string, f func(a *app.App, id session.ID) error) error {
+	a, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	id, err := c.resolve(ctx, a, arg)
+	if err != nil {
+		return err
+	}
+	return f(a, id)
+}
+
+func (c *cli) resolve(ctx context.Context, a *app.App, arg string) (session.ID, error) {
+	project := ""
+	if arg == app.Last {
+		cwd, err := app.CheckCwd(c.cwd)
+		if err != nil {
+			return "", err
+		}
+		project = app.Project(cwd)
+	}
+	id, skipped, err := a.Resolve(ctx, arg, project)
+	if err != nil {
+		return "", err
+	}
+	if len(skipped) > 0 {
+		var s []string
+		for i, sk := range skipped {
+			if i == 3 {
+				s = append(s, fmt.Sprintf("and %d more", len(skipped)-i))
+				break
+			}
+			s = append(s, fmt.Sprintf("%s (%s)", sk.ID, sk.Reason))
+		}
+		c.note("%s is %s; newer ones passed over: %s", app.Last, id, strings.Join(s, ", "))
+	}
+	return id, nil
+}
+
+// note tells something worth knowing on stderr.
+func (c *cli) note(format string, args ...any) {
+	if !c.quiet {
+		fmt.Fprintln(c.err, "strand: note: "+oneLine(fmt.Sprintf(format, args...)))
+	}
+}
+
+// object prints v as one line of JSON.
+func (c *cli) object(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	c.out.Write(b)
+	return c.out.WriteByte('\n')
+}
+
+// completeID offers the ids of this project's sessions to the shell.
+func (c *cli) completeID(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	a, err := c.open()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	defer a.Close()
+	cwd, err := app.CheckCwd("")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	l, err := a.List(cmd.Context(), app.ListQuery{Project: app.Project(cwd), Limit: 30})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	out := []string{app.Last}
+	for _, r := range l.Rows {
+		if strings.HasPrefix(string(r.ID), toComplete) {
+			out = append(out, string(r.ID)+"\t"+r.Title)
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+}

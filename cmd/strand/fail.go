@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+)
+
+// The exit codes.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitBusy        = 3
+	exitDamaged     = 4
+	exitNotFound    = 5
+	exitNotSaved    = 6
+	exitUnsupported = 7
+	exitTurn        = 8
+)
+
+// failure is an error as a person sees it: what failed, why, and what they can do.
+type failure struct {
+	exit            int
+	code            string
+	what, why, hint string
+	holder          *app.Holder
+}
+
+func (f *failure) Error() string {
+	s := "strand: "
+	if f.what != "" {
+		s += f.what + ": "
+	}
+	s += f.why
+	if f.hint != "" {
+		s += "; " + f.hint
+	}
+	return oneLine(s)
+}
+
+// oneLine makes an error one line, whatever its cause printed.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// explain finds the words and the exit code for err. what names what was asked for, e.g. "run".
+func explain(what string, err error) *failure {
+	var own *failure
+	if errors.As(err, &own) {
+		return own
+	}
+	f := &failure{exit: exitFailed, code: "failed", what: what, why: err.Error()}
+	var (
+		usage       *app.UsageError
+		ambiguous   *app.AmbiguousError
+		busy        *store.BusyError
+		fenced      *store.FencedError
+		damaged     *store.DamagedError
+		notFound    *store.NotFoundError
+		notSaved    *app.UnsavedError
+		openTurn    *session.OpenTurnError
+		boundary    *session.BoundaryError
+		unsupported *store.UnsupportedError
+		types       *session.UnsupportedError
+		readOnly    *store.ReadOnlyError
+		turn        *app.TurnError
+	)
+	switch {
+	case errors.As(err, &usage):
+		f.exit, f.code, f.what, f.why, f.hint = exitUsage, "usage", usage.What, usage.Why, usage.Hint
+	case errors.As(err, &ambiguous):
+		f.exit, f.code, f.hint = exitUsage, "ambiguous", "give more signs of the id"
+	case errors.As(err, &turn):
+		f.exit, f.code, f.what, f.why, f.hint = exitTurn, turn.Code, "turn "+fmt.Sprint(turn.Turn), turn.Why, turn.Hint
+		if turn.Cancelled {
+			f.exit = exitFailed
+		}
+	case errors.As(err, &busy):
+		f.exit, f.code = exitBusy, "busy"
+		f.what, f.why = "session "+string(busy.ID), "held by another writer"
+		end := "end its holder"
+		if h := busy.Holder; h != nil {
+			f.holder = app.HolderOf(h)
+			f.why = fmt.Sprintf("held by %s (pid %d on %s, since %s)", h.Program, h.PID, h.Host, f.holder.Since)
+			end = fmt.Sprintf("take it over (kill %d lets its holder save and leave)", h.PID)
+		}
+		f.hint = fmt.Sprintf("follow it (strand show %s), %s, or fork it (strand fork %s)", busy.ID, end, busy.ID)
+	case errors.As(err, &notSaved):
+		f.exit, f.code, f.what, f.why = exitNotSaved, "not-saved", "session "+string(notSaved.ID), "not saved: "+notSaved.Err.Error()
+		f.hint = "make room or make it writable and try again"
+		if notSaved.Kept != "" {
+			f.hint = "what was not saved is kept in " + notSaved.Kept
+		}
+	case errors.As(err, &fenced):
+		f.exit, f.code = exitBusy, "fenced"
+		f.hint = fmt.Sprintf("look at what the other wrote (strand show %s)", fenced.ID)
+	case errors.As(err, &damaged):
+		f.exit, f.code, f.why = exitDamaged, "damaged", damaged.Error()
+		f.hint = fmt.Sprintf("strand doctor %s says where; what can be read is shown by strand show %s", damaged.ID, damaged.ID)
+	case errors.As(err, &notFound):
+		f.exit, f.code, f.why, f.hint = exitNotFound, "not-found", "no session "+notFound.ID, "strand ls --any-project lists what there is"
+		if notFound.ID == app.Last {
+			f.why, f.hint = "no session in this project yet", "begin one with strand run, or see strand ls --any-project"
+		}
+	case errors.As(err, &types):
+		f.exit, f.code, f.why = exitUnsupported, "unsupported", "unknown event types "+strings.Join(types.Types, ", ")
+		f.hint = "it can be read; to go on with it use the program that wrote it"
+	case errors.As(err, &unsupported):
+		f.exit, f.code, f.why = exitUnsupported, "unsupported", unsupported.Error()
+		f.hint = "use a newer strand to go on with it"
+	case errors.As(err, &readOnly):
+		f.exit, f.code, f.why = exitFailed, "read-only", readOnly.Error()
+		f.hint = "make it writable, or work in another store with --store DIR"
+	case errors.As(err, &openTurn):
+		f.exit, f.code, f.why = exitUsage, "open-turn", fmt.Sprintf("a turn is open at seq %d", openTurn.At)
+		f.hint = openTurnHint(openTurn)
+	case errors.Is(err, session.ErrOpenTurn):
+		f.code, f.why, f.hint = "open-turn", "a turn is open", "go on with it first (strand run --session ID), or wait until it ends"
+	case errors.As(err, &boundary):
+		f.exit, f.code, f.why = exitUsage, "invalid-boundary", fmt.Sprintf("seq %d is not stored", boundary.At)
+		f.hint = fmt.Sprintf("the session has the seqs 0 to %d", boundary.Len-1)
+	case errors.Is(err, session.ErrNothing):
+		f.code = "nothing"
+	case errors.Is(err, store.ErrDamaged):
+		f.exit, f.code, f.hint = exitDamaged, "damaged", "strand doctor says where"
+	case errors.Is(err, store.ErrNotSaved):
+		f.exit, f.code, f.hint = exitNotSaved, "not-saved", "make room or make it writable and try again"
+	case errors.Is(err, store.ErrExists):
+		f.code = "exists"
+	case errors.Is(err, context.Canceled):
+		f.code, f.why = "cancelled", "cancelled"
+	}
+	return f
+}
+
+func openTurnHint(e *session.OpenTurnError) string {
+	switch {
+	case e.Before != session.None && e.After != session.None:
+		return fmt.Sprintf("cut at %d or %d", e.Before, e.After)
+	case e.Before != session.None:
+		return fmt.Sprintf("cut at %d", e.Before)
+	case e.After != session.None:
+		return fmt.Sprintf("cut at %d", e.After)
+	}
+	return "wait until the turn ends"
+}
+
+// print writes the failure as one line, and with --json as an object after it.
+func (f *failure) print(w io.Writer, asJSON bool) {
+	fmt.Fprintln(w, f.Error())
+	if !asJSON {
+		return
+	}
+	type body struct {
+		Code    string      `json:"code"`
+		Message string      `json:"message"`
+		Hint    string      `json:"hint"`
+		Holder  *app.Holder `json:"holder,omitzero"`
+	}
+	msg := f.why
+	if f.what != "" {
+		msg = f.what + ": " + f.why
+	}
+	b, err := json.Marshal(struct {
+		Error body `json:"error"`
+	}{body{f.code, oneLine(msg), oneLine(f.hint), f.holder}})
+	if err == nil {
+		fmt.Fprintf(w, "%s\n", b)
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+)
+
+// screenRows is how many sessions a terminal gets when nobody says how many.
+const screenRows = 50
+
+func (c *cli) lsCmd() *cobra.Command {
+	var all, anyProject bool
+	var q app.ListQuery
+	cmd := &cobra.Command{
+		Use:   "ls",
+		Short: "List sessions, last worked on first",
+		Long: "Lists the sessions of this project (the git work tree around the working directory, else the directory\n" +
+			"itself), last worked on first. A session that cannot be read is a row with the reason.\n" +
+			"With --json one object per line, and last {\"next\",\"hidden\",\"total\"}.",
+		Example: "  strand ls\n  strand ls --any-project --limit 10\n  strand ls --json | jq -r 'select(.activity==\"interrupted\") | .id'",
+		Args:    cobra.NoArgs,
+		RunE: c.does(func(cmd *cobra.Command, _ []string) error {
+			if q.Limit < 0 {
+				return &app.UsageError{What: "--limit", Why: "it is below 0", Hint: "0 means no limit"}
+			}
+			if c.cwd != "" && anyProject {
+				return &app.UsageError{What: "--project", Why: "it contradicts --any-project", Hint: "give one of them"}
+			}
+			if !anyProject {
+				cwd, err := app.CheckProject(c.cwd)
+				if err != nil {
+					return err
+				}
+				q.Project = app.Project(cwd)
+			}
+			q.All = all
+			if !cmd.Flags().Changed("limit") && c.outTerm && !c.json {
+				q.Limit = screenRows
+			}
+			a, err := c.open()
+			if err != nil {
+				return err
+			}
+			defer a.Close()
+			l, err := a.List(cmd.Context(), q)
+			if err != nil {
+				return err
+			}
+			if c.json {
+				for _, r := range l.Rows {
+					if err := c.object(r); err != nil {
+						return err
+					}
+				}
+				return c.object(l)
+			}
+			c.printList(l, anyProject)
+			return nil
+		}),
+	}
+	f := cmd.Flags()
+	f.BoolVar(&all, "all", false, "also those that programs made (subagents, headless runs)")
+	f.BoolVar(&anyProject, "any-project", false, "of all projects")
+	f.IntVar(&q.Limit, "limit", 0, "at most `N` (0 = all; on a terminal the default is 50)")
+	f.StringVar(&q.Cursor, "cursor", "", "go on where a page ended (`NEXT` of its last line)")
+	f.StringVar(&c.cwd, "project", "", "of the project that `DIR` belongs to")
+	return cmd
+}
+
+func (c *cli) printList(l app.List, anyProject bool) {
+	for _, r := range l.Rows {
+		fmt.Fprintln(c.out, c.rowLine(r, anyProject))
+	}
+	var hidden []string
+	for k, n := range l.Hidden {
+		if n > 0 {
+			hidden = append(hidden, fmt.Sprintf("%d %s", n, k))
+		}
+	}
+	slices.Sort(hidden)
+	switch {
+	case len(l.Rows) == 0 && anyProject:
+		c.note("no sessions yet; begin one with strand run")
+	case len(l.Rows) == 0:
+		c.note("no sessions in this project yet; strand ls --any-project shows all")
+	case l.Next != "":
+		c.note("%d of %d; more with --limit 0, or --cursor %s", len(l.Rows), l.Total, l.Next)
+	}
+	if len(hidden) > 0 {
+		c.note("hidden: %s; --all shows them", strings.Join(hidden, ", "))
+	}
+}
+
+func (c *cli) rowLine(r app.Row, anyProject bool) string {
+	if r.State != store.StateOK && r.State != store.StateTorn {
+		return fmt.Sprintf("%-20s  %s", r.ID, c.paint(red, safeLine(fmt.Sprintf("%s: %s", r.State, r.Reason))))
+	}
+	title := safeLine(r.Title)
+	if title == "" {
+		title = "(no title)"
+	}
+	state := ""
+	switch {
+	case r.Activity == app.ActivityRunning:
+		state = c.paint(green, "running ")
+	case r.Holder != nil:
+		state = c.paint(green, "open ")
+	case r.Activity == app.ActivityWaiting:
+		state = c.paint(yellow, "waiting ")
+	case r.Activity == app.ActivityInterrupted:
+		state = c.paint(yellow, "interrupted ")
+	}
+	tail := ""
+	if r.Kind != session.KindRoot {
+		tail += " " + string(r.Kind)
+	}
+	if r.Parent != nil {
+		tail += fmt.Sprintf(" of %s@%d", r.Parent.ID, r.Parent.Seq)
+	}
+	if anyProject {
+		tail += " " + safeLine(r.Project)
+	}
+	return fmt.Sprintf("%-20s  %s  %3s  %s%s%s", r.ID, when(r.LastActivity), turns(r.Turns), state, clip(title, 60), c.paint(dim, tail))
+}
+
+func turns(n int) string { return fmt.Sprintf("%dt", n) }
+
+// when prints a time of a log in the user's zone.
+func when(ms int64) string { return time.UnixMilli(ms).Local().Format("2006-01-02 15:04") }

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/session"
+)
+
+type showFlags struct {
+	events, stat bool
+	view         string
+	from, to, at int64
+}
+
+func (c *cli) showCmd() *cobra.Command {
+	var o showFlags
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "Show a session: transcript, events, view or facts",
+		Long: "Shows a session without touching it. The transcript has the messages as they were appended, hidden ones\n" +
+			"marked. --at shows everything as it was right after that event.",
+		Example: "  strand show last\n  strand show 7f3k --events --from 100\n  strand show 7f3k --stat --json\n  strand show 7f3k --view openai --at 41",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: c.completeID,
+		RunE: c.does(func(cmd *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			return c.withSession(cmd.Context(), args[0], func(a *app.App, id session.ID) error {
+				var at *session.Seq
+				if cmd.Flags().Changed("at") {
+					at = (*session.Seq)(&o.at)
+				}
+				ins, err := a.Inspect(cmd.Context(), id, at)
+				if err != nil {
+					return err
+				}
+				defer ins.Close()
+				if err := c.show(a, ins, o); err != nil {
+					return err
+				}
+				if err := c.out.Flush(); err != nil {
+					return err
+				}
+				if types := ins.State.Unknown(); len(types) > 0 {
+					c.note("it holds events of unknown types (%s): it can be read, not gone on with", strings.Join(types, ", "))
+				}
+				return ins.Err()
+			})
+		}),
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.events, "events", false, "the events as they are stored, one JSON object per line")
+	f.StringVar(&o.view, "view", "", "the messages as they would be sent to `PROVIDER`, as JSON")
+	f.BoolVar(&o.stat, "stat", false, "the facts: size, turns, usage, brackets, open calls, boundaries")
+	f.Int64Var(&o.from, "from", 0, "first `SEQ` of transcript or events")
+	f.Int64Var(&o.to, "to", -1, "last `SEQ` of transcript or events")
+	f.Int64Var(&o.at, "at", -1, "as it was right after the event `SEQ`")
+	cmd.MarkFlagsMutuallyExclusive("events", "view", "stat")
+	return cmd
+}
+
+func (o showFlags) check() error {
+	switch {
+	case o.from < 0:
+		return &app.UsageError{What: "--from", Why: "a seq is 0 or more", Hint: "see strand show ID --stat for the number of events"}
+	case o.to < -1 || o.to >= 0 && o.to < o.from:
+		return &app.UsageError{What: "--to", Why: "it lies before --from", Hint: "give the last seq that you want"}
+	}
+	return nil
+}
+
+func (c *cli) show(a *app.App, ins *app.Inspection, o showFlags) error {
+	from, to := session.Seq(o.from), ins.Prefix.Len()
+	if o.to >= 0 {
+		to = min(to, session.Seq(o.to)+1)
+	}
+	switch {
+	case o.events:
+		var buf []byte
+		for ev, err := range ins.Prefix.Range(min(from, to), to) {
+			if err != nil {
+				return err
+			}
+			buf = append(app.AppendEvent(buf[:0], ev), '\n')
+			if _, err := c.out.Write(buf); err != nil {
+				return err
+			}
+		}
+		return nil
+	case o.view != "":
+		messages, err := ins.View(o.view)
+		if err != nil {
+			return err
+		}
+		return c.object(messages)
+	case o.stat:
+		if c.json {
+			return c.object(ins.Report())
+		}
+		c.printStat(ins.Report())
+		return nil
+	}
+	if !c.json {
+		c.printHead(ins.Report())
+	}
+	for e, err := range ins.Transcript(min(from, to), to, a.Registry) {
+		if err != nil {
+			return err
+		}
+		if c.json {
+			if err := c.object(e); err != nil {
+				return err
+			}
+			continue
+		}
+		c.printEntry(e)
+	}
+	if !c.json {
+		c.printTail(ins)
+	}
+	return nil
+}
+
+func (c *cli) printHead(s app.Stat) {
+	title := safeLine(s.Title)
+	if title == "" {
+		title = "(no title)"
+	}
+	fmt.Fprintln(c.out, c.paint(bold, title))
+	line := fmt.Sprintf("%s · %s · %s · %s", s.ID, s.Header.Kind, when(s.Header.CreatedAt), safeLine(s.Header.Cwd))
+	if p := s.Header.Parent; p != nil {
+		line += fmt.Sprintf(" · fork of %s at %d", p.ID, p.Seq)
+	}
+	fmt.Fprintln(c.out, c.paint(dim, line))
+}
+
+// resultLines is how many lines of a tool's result a transcript shows.
+const resultLines = 12
+
+func (c *cli) printEntry(e app.Entry) {
+	text := strings.TrimRight(safe(e.Text), "\n")
+	head, style := "", ""
+	switch e.Kind {
+	case app.EntryNote:
+		fmt.Fprintf(c.out, "\n%s\n", c.paint(dim, fmt.Sprintf("[%d] -- %s --", e.Seq, oneLine(text))))
+		return
+	case app.EntryUser:
+		head, style = "you", cyan
+	case app.EntryContext:
+		head, style, text = "context from "+safeLine(e.Name), dim, cutLines(text, resultLines)
+	case app.EntryReasoning:
+		head, style, text = "thinking", dim, cutLines(text, resultLines)
+	case app.EntryAssistant:
+		head, style = safeLine(e.Name), green
+		if head == "" {
+			head = "assistant"
+		}
+	case app.EntryCall:
+		head, style = "calls "+safeLine(e.Name), yellow
+	case app.EntryResult:
+		head, style, text = "result of "+safeLine(e.Name), yellow, cutLines(text, resultLines)
+		if e.Error != "" {
+			head, style = head+" ("+safeLine(e.Error)+")", red
+		}
+	}
+	if e.Hidden {
+		head += " (hidden)"
+	}
+	fmt.Fprintf(c.out, "\n%s\n", c.paint(style, fmt.Sprintf("[%d] %s", e.Seq, head)))
+	if text == "" {
+		return
+	}
+	text = "  " + strings.ReplaceAll(text, "\n", "\n  ")
+	if e.Hidden {
+		text = c.paint(dim, text)
+	}
+	fmt.Fprintln(c.out, text)
+}
+
+// cutLines keeps the first n lines and says how many follow.
+func cutLines(s string, n int) string {
+	lines := strings.Split(s, "\n")
+	if len(lines) <= n+1 {
+		return s
+	}
+	return strings.Join(lines[:n], "\n") + fmt.Sprintf("\n… %d more lines", len(lines)-n)
+}
+
+// printTail says what is open at the end of the session.
+func (c *cli) printTail(ins *app.Inspection) {
+	for _, o := range ins.OpenCalls() {
+		fmt.Fprintf(c.out, "\n%s\n", c.paint(yellow, fmt.Sprintf("[%d] %s has no result: %s", o.Seq, safeLine(o.Name), callText(o.State))))
+	}
+	for _, m := range ins.Queue() {
+		fmt.Fprintf(c.out, "\n%s\n", c.paint(yellow, "waiting to be worked on: "+clip(safeLine(m.PlainText()), 200)))
+	}
+	if s := ins.Activity(); s != app.ActivityIdle {
+		turn, _ := ins.State.Turn()
+		fmt.Fprintf(c.out, "\n%s\n", c.paint(yellow, fmt.Sprintf("turn %d is open: %s", turn, s)))
+	}
+}
+
+func callText(s app.CallState) string {
+	switch s {
+	case app.CallRunning:
+		return "it runs now"
+	case app.CallUnknown:
+		return "it was started, its outcome is not known; it is not run again by itself"
+	case app.CallWaiting:
+		return "it waits for a person's approval"
+	}
+	return "it was not started"
+}
+
+func (c *cli) printStat(s app.Stat) {
+	c.printHead(s)
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(c.out, "%-12s %s\n", name, safeLine(fmt.Sprintf(format, args...)))
+	}
+	row("state", "%s %s", s.State, s.Reason)
+	row("activity", "%s, last at %s", s.Activity, when(s.LastActivity))
+	row("events", "%d in %d turns; %d on the surface", s.Events, s.Turns, s.Surface)
+	row("tokens", "%d in, %d out", s.Usage.InputTokens, s.Usage.OutputTokens)
+	if s.Holder != nil {
+		row("held by", "%s (pid %d on %s, since %s), base %d", s.Holder.Program, s.Holder.PID, s.Holder.Host, s.Holder.Since, s.Base)
+	}
+	if len(s.Boundaries) > 0 {
+		row("picked up at", "%v", s.Boundaries)
+	}
+	for _, b := range s.Brackets {
+		row("bracket", "%s at %d: %s", b.Type, b.Seq, b.State)
+	}
+	for _, o := range s.OpenCalls {
+		row("open call", "%s at %d: %s", o.Name, o.Seq, callText(o.State))
+	}
+}
