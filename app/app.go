@@ -58,13 +58,15 @@ func Open(o Options) (*App, error) {
 	host, _ := os.Hostname() // only shown to people
 	st, err := filestore.Open(root, filestore.Options{
 		Now: time.Now, Rand: rand.Reader,
-		Host: host, Program: "strand " + Version, PID: os.Getpid(), ProcessStart: processStart(),
+		Host: host, Program: program(), PID: os.Getpid(), ProcessStart: processStart(),
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &App{Root: root, Store: st, Registry: reg}, nil
 }
+
+func program() string { return "strand " + Version }
 
 // Close ends what is open.
 func (a *App) Close() error { return a.Store.Close() }

@@ -20,14 +20,13 @@ import (
 
 // cli is one invocation: its streams and the global flags.
 type cli struct {
-	in       *os.File
-	out      *bufio.Writer // flushed at the end, and by whoever streams
-	err      io.Writer
-	outTerm  bool // stdout is a terminal
-	errTerm  bool
-	signals  <-chan os.Signal
-	cancel   context.CancelCauseFunc
-	warnings int
+	in      *os.File
+	out     *bufio.Writer // flushed at the end, and by whoever streams
+	err     io.Writer
+	outTerm bool // stdout is a terminal
+	errTerm bool
+	signals <-chan os.Signal
+	cancel  context.CancelCauseFunc
 
 	store   string
 	json    bool

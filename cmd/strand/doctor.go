@@ -104,4 +104,3 @@ func (c *cli) printHealth(h app.Health) {
 		}
 	}
 }
-

@@ -1,0 +1,18 @@
+package demo
+
+import "github.com/strandline-dev/strandline/session"
+
+// The bracket of this package.
+const (
+	TypeStart = "demo/start"
+	TypeEnd   = "demo/end"
+)
+
+// Kinds is the vocabulary of this package. A bracket like this one is how a package says that it has begun
+// something which must not be taken for finished, or for running, after its writer died.
+func Kinds() []session.Kind {
+	return []session.Kind{
+		{Type: TypeStart, Owner: "demo", Doc: "the demonstration's work begins", Opens: "demo"},
+		{Type: TypeEnd, Owner: "demo", Doc: "the demonstration's work is done", Closes: "demo"},
+	}
+}
