@@ -1,0 +1,136 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/vfs"
+)
+
+// append measures durable appends: each event accepted by itself, one flush per turn, n sessions at once. Its
+// limit is a loop over n files that writes the same bytes and calls fdatasync, at most 32 at a time.
+func (r *run) append(ctx context.Context, n int) error {
+	turns := max(r.Turns/n, 10)
+	dir := fmt.Sprintf("append-%d", n)
+	st, err := r.open(dir)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	k := r.keeper(st)
+	work := make([][]session.Draft, turns)
+	for i := range work {
+		work[i] = Turn(i + 1)
+	}
+	all := make([][]time.Duration, n)
+	begin := time.Now()
+	g, gctx := errgroup.WithContext(ctx)
+	for i := range n {
+		g.Go(func() error {
+			h, err := k.Create(gctx, r.header(), session.Seed{})
+			if err != nil {
+				return err
+			}
+			for _, turn := range work {
+				t := time.Now()
+				for _, d := range turn {
+					if _, err := h.Session().Append(d); err != nil {
+						return err
+					}
+				}
+				if err := h.Flush(gctx); err != nil {
+					return err
+				}
+				all[i] = append(all[i], time.Since(t))
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	took := time.Since(begin)
+	if err := k.Close(ctx); err != nil {
+		return err
+	}
+	stored, err := dirBytes(filepath.Join(r.root, dir, "sessions"))
+	if err != nil {
+		return err
+	}
+	perTurn := int(stored) / (n * turns)
+	rawTook, rawAll, err := r.rawAppend(ctx, n, turns, perTurn)
+	if err != nil {
+		return err
+	}
+	var own, raw []time.Duration
+	for i := range all {
+		own, raw = append(own, all[i]...), append(raw, rawAll[i]...)
+	}
+	events := float64(n * turns * TurnEvents)
+	name := fmt.Sprintf("durable append, %d session(s), flush per turn of %d events", n, TurnEvents)
+	r.emit(Row{Work: name, Size: n, Value: events / took.Seconds(), Unit: "events/s", Raw: events / rawTook.Seconds(),
+		Note: fmt.Sprintf("raw: the same %d bytes per turn, one write and fdatasync", perTurn)})
+	r.emit(Row{Work: name + ", turn p50", Size: n, Value: quantile(own, .5), Unit: "us", Raw: quantile(raw, .5),
+		Note: fmt.Sprintf("beyond raw per event: %.2f us", (quantile(own, .5)-quantile(raw, .5))/TurnEvents)})
+	r.emit(Row{Work: name + ", turn p99", Size: n, Value: quantile(own, .99), Unit: "us", Raw: quantile(raw, .99)})
+	if n == 1 {
+		var bytes int64
+		for _, turn := range work {
+			for i, d := range turn {
+				bytes += int64(len(d.Data.([]byte)) + len(fmt.Sprintf(`{"seq":%d,"time":1700000000000,"type":"%s","data":}`, i, d.Type)))
+			}
+		}
+		r.emit(Row{Work: "bytes written per byte of JSON", Value: float64(stored) / float64(bytes), Unit: "ratio",
+			Note: "JSON: the event's seq, time, type and data alone"})
+	}
+	return nil
+}
+
+func (r *run) rawAppend(ctx context.Context, n, turns, perTurn int) (time.Duration, [][]time.Duration, error) {
+	all := make([][]time.Duration, n)
+	buf := make([]byte, perTurn)
+	for i := range buf {
+		buf[i] = byte('a' + i%26)
+	}
+	dir := filepath.Join(r.root, fmt.Sprintf("raw-%d", n))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return 0, nil, err
+	}
+	syncs := make(chan struct{}, 32)
+	begin := time.Now()
+	g, gctx := errgroup.WithContext(ctx)
+	for i := range n {
+		g.Go(func() (err error) {
+			f, err := vfs.OS().OpenFile(filepath.Join(dir, fmt.Sprint(i)), vfs.CreateAppend)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			for range turns {
+				if gctx.Err() != nil {
+					return context.Cause(gctx)
+				}
+				t := time.Now()
+				if _, err := f.Write(buf); err != nil {
+					return err
+				}
+				syncs <- struct{}{}
+				err := f.SyncData()
+				<-syncs
+				if err != nil {
+					return err
+				}
+				all[i] = append(all[i], time.Since(t))
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	return time.Since(begin), all, err
+}
