@@ -40,6 +40,7 @@ var arrows = map[string]struct{ in, out string }{
 	"tool/builtin":  {"message tool", json + " github.com/bmatcuk/doublestar"},
 	"agent":         {"message session view live llm tool", json + " golang.org/x/sync"},
 	"app":           {"*", json + " golang.org/x/sync golang.org/x/term golang.org/x/sys"},
+	"bench":         {"*", json + " golang.org/x/sync"},
 	"demo":          {"*", json},
 	"cmd/strand":    {"*", json + " github.com/spf13/cobra github.com/spf13/pflag golang.org/x/term golang.org/x/sys"},
 }
@@ -47,7 +48,7 @@ var arrows = map[string]struct{ in, out string }{
 const json = "github.com/go-json-experiment/json"
 
 // outside are the packages that may touch the clock, randomness and the environment.
-var outside = []string{"app", "cmd/strand", "vfs", "demo"}
+var outside = []string{"app", "bench", "cmd/strand", "vfs", "demo"}
 
 type source struct {
 	path, pkg string
