@@ -159,6 +159,22 @@ func TestCallIDsAreNew(t *testing.T) {
 	}
 }
 
+// An id that is made does not meet one that the script gives, or one of the conversation.
+func TestCallIDsDoNotCollide(t *testing.T) {
+	call := func(line string, ms ...message.Message) []message.Block {
+		r, e := ask(t, script.New(parse(t, line), script.Options{}), llm.Request{Messages: ms})
+		if e != nil {
+			t.Fatal(e)
+		}
+		return message.Message{Content: r.Content}.Calls()
+	}
+	made := call(`{"toolCalls":[{"name":"a"},{"name":"b"}]}`)[0].ID
+	got := call(`{"toolCalls":[{"name":"a"},{"name":"b","id":"` + made + `"}]}`)
+	if got[0].ID == got[1].ID || got[1].ID != made {
+		t.Errorf("ids %q and %q", got[0].ID, got[1].ID)
+	}
+}
+
 func TestFailures(t *testing.T) {
 	for _, c := range []struct {
 		line string

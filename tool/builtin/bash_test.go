@@ -43,9 +43,14 @@ func realPath(t *testing.T, path string) string {
 	return real
 }
 
+// A command has a session of its own: no terminal of ours can be its terminal.
 func TestBashHasNoTerminal(t *testing.T) {
 	b := newBench(t, nil, quick)
 	b.fails("bash", args{"command": "exec 3</dev/tty"}, CodeExit, "/dev/tty")
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("no /proc")
+	}
+	want(t, b.ok("bash", args{"command": `read -r _ _ _ _ group session _ < /proc/$$/stat; [ "$group" = $$ ] && [ "$session" = $$ ] && echo own`}), "own\n")
 }
 
 func TestBashEnvironment(t *testing.T) {

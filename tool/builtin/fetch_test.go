@@ -29,6 +29,9 @@ func TestFetch(t *testing.T) {
 	serve("/liar", "text/plain", "a\x00b")
 	mux.HandleFunc("/here", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/plain", http.StatusFound) })
 	mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+"/x", http.StatusFound) })
+	mux.HandleFunc("/name", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, strings.Replace("http://"+r.Host+"/plain", "127.0.0.1", "localhost", 1), http.StatusFound)
+	})
 	mux.HandleFunc("/loop", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/loop", http.StatusFound) })
 	mux.HandleFunc("/hang", func(_ http.ResponseWriter, r *http.Request) { entered <- true; <-r.Context().Done() })
 	server := httptest.NewServer(mux)
@@ -45,6 +48,7 @@ func TestFetch(t *testing.T) {
 	}
 	b.fails("fetch", at("/nope"), CodeHTTP, "404")
 	b.fails("fetch", at("/away"), CodeHTTP, "redirects to "+other.URL+"/x")
+	b.fails("fetch", at("/name"), CodeHTTP, "redirects to http://localhost:")
 	b.fails("fetch", at("/loop"), CodeHTTP, "redirects to")
 	b.fails("fetch", at("/bin"), CodeNotText, "image/png")
 	b.fails("fetch", at("/liar"), CodeNotText, "not text")
