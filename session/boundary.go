@@ -56,7 +56,7 @@ type BracketStatus struct {
 // Brackets returns all brackets of the log by their opening seq, judged by base: an open one below base
 // is dead, one at or above it runs. In process base is FirstLiveSeq; for an outside reader it is the base
 // of the holder that the store names, and Next when nobody holds the session. A bracket that may outlive
-// its life waits, unless it is not this session's own.
+// its life waits, unless it is not this session's own; a question whose call needs no answer does not.
 func (s State) Brackets(base Seq) []BracketStatus {
 	out := make([]BracketStatus, 0, len(s.open)+len(s.closed))
 	for _, b := range s.closed {
@@ -65,7 +65,7 @@ func (s State) Brackets(base Seq) []BracketStatus {
 	for _, b := range s.open {
 		st := BracketLive
 		switch {
-		case b.outlives && b.Open >= s.header.OwnFrom():
+		case b.outlives && b.Open >= s.header.OwnFrom() && !s.moot(b):
 			st = BracketWaiting
 		case b.Open < base:
 			st = BracketDead
@@ -74,6 +74,11 @@ func (s State) Brackets(base Seq) []BracketStatus {
 	}
 	slices.SortFunc(out, func(a, b BracketStatus) int { return int(a.Open - b.Open) })
 	return out
+}
+
+// moot reports whether b is a question whose call needs no answer any more: its step ended undecided.
+func (s State) moot(b Bracket) bool {
+	return b.Type == TypeApprovalAsked && !slices.ContainsFunc(s.Asks(), func(a Ask) bool { return a.Seq == b.Open })
 }
 
 // OpenBracket returns the newest open bracket called name at or above base: the one that is live there.
@@ -88,7 +93,7 @@ func (s State) OpenBracket(name string, base Seq) (Bracket, bool) {
 
 // foldBracket opens or closes. A closing event takes the newest open one with its key; one without a
 // partner closes nothing.
-func (s *State) foldBracket(ev Event, k Kind) {
+func (s *State) foldBracket(ev Event, k *Kind) {
 	var key []byte
 	if k.Key != "" {
 		key, _ = Field(ev.Data, k.Key)

@@ -17,7 +17,19 @@ func LastCut(p Prefix, running bool) (Seq, error) {
 	if err != nil || !open {
 		return end, err
 	}
-	return start - 1, nil
+	return cutBefore(p, start)
+}
+
+// cutBefore returns the last legal cut before the turn that begins at start: turns that nobody ended may lie
+// before it.
+func cutBefore(p Prefix, start Seq) (Seq, error) {
+	for {
+		earlier, open, err := OpenTurnAt(p, start-1)
+		if err != nil || !open {
+			return start - 1, err
+		}
+		start = earlier
+	}
 }
 
 // CheckCut reports whether p may be cut at seq: nil, *BoundaryError for a seq that is not stored, or
@@ -46,7 +58,11 @@ func CheckCut(p Prefix, seq Seq, running bool) error {
 	if after == None && !running {
 		after = p.Len() - 1
 	}
-	return &OpenTurnError{At: seq, Before: start - 1, After: after}
+	before, err := cutBefore(p, start)
+	if err != nil {
+		return err
+	}
+	return &OpenTurnError{At: seq, Before: before, After: after}
 }
 
 // OpenTurnAt reports whether a turn is open at seq, and where it began.

@@ -1,9 +1,11 @@
 package session
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -149,17 +151,50 @@ func (s Sources) Has(seq Seq) bool {
 
 // check holds the rules that can be seen in the event alone: each cited seq is unique and below own.
 func (s Sources) check(own Seq) error {
-	for i, sp := range s {
+	for _, sp := range s {
 		if sp.First < 0 || sp.Last < sp.First || sp.Last >= own {
 			return fmt.Errorf("sourceEventSeqs %d..%d: each must be below the event's own seq %d", sp.First, sp.Last, own)
 		}
-		for _, other := range s[:i] {
-			if sp.First <= other.Last && other.First <= sp.Last {
-				return fmt.Errorf("sourceEventSeqs cites %d twice", max(sp.First, other.First))
-			}
+	}
+	sorted := s
+	if !s.ascending() {
+		sorted = slices.SortedFunc(slices.Values(s), bySpan)
+	}
+	for i := 1; i < len(sorted); i++ {
+		if sorted[i].First <= sorted[i-1].Last {
+			return fmt.Errorf("sourceEventSeqs cites %d twice", sorted[i].First)
 		}
 	}
 	return nil
+}
+
+func bySpan(a, b Span) int { return cmp.Compare(a.First, b.First) }
+
+func (s Sources) ascending() bool {
+	return slices.IsSortedFunc(s, bySpan)
+}
+
+// citations answers Has in logarithmic time, for operations that ask for many nodes.
+type citations []Span
+
+// index returns s in order and without overlaps, whatever a stored log says.
+func (s Sources) index() citations {
+	sorted := slices.Clone(s)
+	slices.SortFunc(sorted, bySpan)
+	out := sorted[:0]
+	for _, sp := range sorted {
+		if n := len(out); n > 0 && sp.First <= out[n-1].Last {
+			out[n-1].Last = max(out[n-1].Last, sp.Last)
+			continue
+		}
+		out = append(out, sp)
+	}
+	return citations(out)
+}
+
+func (c citations) has(seq Seq) bool {
+	i, found := slices.BinarySearchFunc(c, seq, func(sp Span, q Seq) int { return cmp.Compare(sp.First, q) })
+	return found || i > 0 && seq <= c[i-1].Last
 }
 
 // Prefix is a history by reference: a stored log, a parent's first n events, or a slice. Nothing
@@ -220,7 +255,19 @@ func (s sub) At(seq Seq) (Event, error) {
 	return s.p.At(seq)
 }
 
-func (s sub) Range(from, to Seq) iter.Seq2[Event, error] { return s.p.Range(from, min(to, s.n)) }
+func (s sub) Range(from, to Seq) iter.Seq2[Event, error] {
+	if to <= s.n {
+		return s.p.Range(from, to)
+	}
+	return func(yield func(Event, error) bool) {
+		for ev, err := range s.p.Range(from, s.n) {
+			if !yield(ev, err) || err != nil {
+				return
+			}
+		}
+		yield(s.At(max(from, s.n)))
+	}
+}
 
 // joined is a prefix and the events that follow it.
 type joined struct {

@@ -74,11 +74,19 @@ func Core() *Registry {
 
 // Lookup returns the declaration of a type.
 func (r *Registry) Lookup(typ string) (Kind, bool) {
-	k, ok := r.kinds[typ]
-	if !ok {
-		return Kind{}, false
+	k, ok := r.lookup(typ)
+	return *k, ok
+}
+
+// undeclared stands for types that nobody declared: a log type without a meaning.
+var undeclared = &Kind{}
+
+// lookup is Lookup without the copy; the Kind is shared.
+func (r *Registry) lookup(typ string) (*Kind, bool) {
+	if k, ok := r.kinds[typ]; ok {
+		return k, true
 	}
-	return *k, true
+	return undeclared, false
 }
 
 // Kinds returns all declarations, ordered by type.

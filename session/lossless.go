@@ -30,10 +30,7 @@ func CheckData(data []byte) (jsontext.Value, error) {
 		return nil, fmt.Errorf("session: %w: it must be a JSON object", ErrNotObject)
 	}
 	if !v.IsValid() {
-		err := error(nil)
-		if _, e := jsontext.AppendFormat(nil, v); e != nil {
-			err = e // says where and why
-		}
+		_, err := jsontext.AppendFormat(nil, v) // says where and why
 		return nil, fmt.Errorf("session: %w: %v", ErrNotObject, err)
 	}
 	out := make([]byte, 0, len(data))
@@ -129,16 +126,19 @@ func checkNumber(b []byte) error {
 }
 
 // Field returns the value of the member called name of the compact, valid JSON object obj, without
-// decoding anything else. Names written with escapes are not found.
+// decoding anything else. On other bytes it returns something or nothing, and never panics.
 func Field(obj jsontext.Value, name string) (jsontext.Value, bool) {
 	i := 1
 	for i < len(obj) && obj[i] == '"' {
 		n := stringLen(obj[i:])
+		if n < 2 || i+n >= len(obj) {
+			break
+		}
 		key := obj[i+1 : i+n-1]
 		i += n + 1 // the colon
 		start := i
 		i += valueLen(obj[i:])
-		if string(key) == name {
+		if string(key) == name || bytes.IndexByte(key, '\\') >= 0 && unquote(obj[start-n-1:start-1]) == name {
 			return obj[start:i:i], true
 		}
 		if i >= len(obj) || obj[i] != ',' {
@@ -185,6 +185,11 @@ func fieldString(obj jsontext.Value, name string) string {
 	if !ok || len(v) < 2 || v[0] != '"' {
 		return ""
 	}
+	return unquote(v)
+}
+
+// unquote returns the text of a JSON string, "" if it is none.
+func unquote(v []byte) string {
 	if bytes.IndexByte(v, '\\') < 0 {
 		return string(v[1 : len(v)-1])
 	}

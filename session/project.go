@@ -27,7 +27,10 @@ func Project(ev Event) Item {
 	it := Item{Seq: ev.Seq, Type: ev.Type}
 	switch ev.Type {
 	case TypeUserMessage:
-		_ = json.Unmarshal(ev.Data, &it.Message)
+		var m message.Message
+		if json.Unmarshal(ev.Data, &m) == nil { // else m may hold a part
+			it.Message = m
+		}
 	case TypeAssistantMessage:
 		var a AssistantMessage
 		if json.Unmarshal(ev.Data, &a) == nil {

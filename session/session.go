@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/strandline-dev/strandline/message"
@@ -79,6 +78,9 @@ func New(h Header, seed Seed, env Env) (*Session, error) {
 	s.tail = slices.Clone(seed.Repair)
 	s.first = s.birth + Seq(len(seed.Repair))
 	if seed.State != nil {
+		if seed.State.header.ID != h.ID {
+			return nil, fmt.Errorf("session: the seed's state was folded for %s, not for %s: use State.ForkTo", seed.State.header.ID, h.ID)
+		}
 		s.state = seed.State.Clone()
 		s.state.header, s.state.reg = h, env.Registry
 	} else {
@@ -202,7 +204,7 @@ func (s *Session) appendFunc(build func(State) ([]Draft, error)) (_ []Event, not
 	st := s.state
 	evs := make([]Event, 0, len(drafts))
 	for _, d := range drafts {
-		ev, err := s.accept(&st, d)
+		ev, err := s.accept(&st, d, evs)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -223,44 +225,6 @@ func (s *Session) Notify(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.notify = f
-}
-
-func (s *Session) accept(st *State, d Draft) (Event, error) {
-	if k, ok := s.env.Registry.Lookup(d.Type); ok && k.reserved {
-		return Event{}, st.reject(Event{Seq: st.next, Type: d.Type}, "only a session's constructor and its store write this type", nil)
-	}
-	ev, err := d.Event(st.next, s.env.Now())
-	if err != nil {
-		return ev, st.reject(ev, "data", err)
-	}
-	for _, v := range s.env.Validators {
-		if err := v(st.Clone(), ev); err != nil {
-			return ev, st.reject(ev, "vetoed", err)
-		}
-	}
-	return ev, st.Apply(ev)
-}
-
-// Event returns the event that d becomes at seq, with data in the form in which it is kept (CheckData) and
-// in memory of its own. Whether it may stand there is for State.Apply to say.
-func (d Draft) Event(seq Seq, time int64) (Event, error) {
-	ev := Event{Seq: seq, Time: time, Type: d.Type, Op: d.Op, Sources: slices.Clone(d.Sources), Ignorable: d.Ignorable}
-	var raw []byte
-	switch v := d.Data.(type) {
-	case jsontext.Value:
-		raw = v
-	case []byte:
-		raw = v
-	default:
-		b, err := json.Marshal(v)
-		if err != nil {
-			return ev, fmt.Errorf("session: %w: %v", ErrNotObject, err)
-		}
-		raw = b
-	}
-	data, err := CheckData(raw)
-	ev.Data = data
-	return ev, err
 }
 
 // fromBatch bounds what From reads from storage at once.

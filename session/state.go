@@ -45,7 +45,8 @@ type State struct {
 	todos      Seq
 	policy     string
 
-	activity   int64
+	activity   int64         // time of the last conversational event ..
+	active     bool          // .. if there was one, else the creation time
 	usage      message.Usage // of the whole log
 	ownUsage   message.Usage // of the events that this session logged itself
 	boundaries []Seq
@@ -63,8 +64,11 @@ type Problem struct {
 // maxProblems bounds the list: a log that is wrong everywhere is said to be so often enough.
 const maxProblems = 1000
 
-// NewState returns the state of an empty log.
+// NewState returns the state of an empty log. A nil registry stands for Core().
 func NewState(h Header, reg *Registry) State {
+	if reg == nil {
+		reg = Core()
+	}
 	return State{header: h, reg: reg, turnSeq: None, stepSeq: None, reqHeader: None, todos: None, activity: h.CreatedAt}
 }
 
@@ -97,6 +101,23 @@ func (s State) Clone() State {
 	s.unknown = slices.Clip(s.unknown)
 	s.problems = slices.Clip(s.problems)
 	return s
+}
+
+// ForkTo returns the state of a child with header h that inherits the whole log of s: what a fold of the
+// same events under h gives, without reading them. The child has no questions, no queue and no usage of its
+// own; an open turn is closed by the child's Closers. h.SeedLength must be s.Next.
+func (s State) ForkTo(h Header) (State, error) {
+	if h.SeedLength != s.next {
+		return State{}, fmt.Errorf("session: a child with seedLength %d cannot start from a state of %d events", h.SeedLength, s.next)
+	}
+	c := s.Clone()
+	c.header = h
+	c.asked, c.nextTurn, c.nextStep, c.claimed = nil, nil, nil, nil
+	c.ownUsage = message.Usage{}
+	if !c.active {
+		c.activity = h.CreatedAt
+	}
+	return c, nil
 }
 
 // Next is the seq that the next event gets: the length of the log.
@@ -170,7 +191,7 @@ func (s *State) Apply(ev Event) error {
 	if ev.Seq != s.next {
 		return s.reject(ev, fmt.Sprintf("the next seq is %d", s.next), nil)
 	}
-	k, known := s.reg.Lookup(ev.Type)
+	k, known := s.reg.lookup(ev.Type)
 	switch {
 	case !known && !ev.Ignorable:
 		return s.reject(ev, "no package declared the type and it is not ignorable", nil)
@@ -196,8 +217,8 @@ func (s *State) reject(ev Event, why string, err error) error {
 // Load folds a stored event. It is total: what breaks a rule is bent as the comments at each place
 // say, and listed in Problems. Events must come in order; ev.Seq is taken as it is.
 func (s *State) Load(ev Event) {
-	k, known := s.reg.Lookup(ev.Type)
-	if !known && !ev.Ignorable && !slices.Contains(s.unknown, ev.Type) {
+	k, known := s.reg.lookup(ev.Type)
+	if !known && !ev.Ignorable && len(s.unknown) < maxProblems && !slices.Contains(s.unknown, ev.Type) {
 		s.unknown = append(s.unknown, ev.Type)
 	}
 	if err := ev.Sources.check(ev.Seq); err != nil {
@@ -213,7 +234,7 @@ func (s *State) problem(seq Seq, kind, detail string) {
 }
 
 // fold is the one place that gives events their meaning. It never fails; Apply has checked before.
-func (s *State) fold(ev Event, k Kind, known bool) {
+func (s *State) fold(ev Event, k *Kind, known bool) {
 	s.next = ev.Seq + 1
 	s.lastType, s.lastTime = ev.Type, ev.Time
 	if !known {
@@ -290,7 +311,7 @@ func (s *State) fold(ev Event, k Kind, known bool) {
 		s.policy = fieldString(ev.Data, "policy")
 	}
 	if IsActivity(ev) {
-		s.activity = ev.Time
+		s.activity, s.active = ev.Time, true
 	}
 }
 

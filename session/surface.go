@@ -147,8 +147,9 @@ func (s *State) checkReplace(ev Event) error {
 	case j < i:
 		return fmt.Errorf("start %d stands behind end %d", ev.Op.Start, ev.Op.End)
 	}
+	cited := ev.Sources.index()
 	for _, n := range s.surf.nodes[i : j+1] {
-		if !n.has(flagLost) && !ev.Sources.Has(n.seq()) {
+		if !n.has(flagLost) && !cited.has(n.seq()) {
 			return fmt.Errorf("the hidden event %d is not cited", n.seq())
 		}
 	}
@@ -199,12 +200,13 @@ func (s *State) foldReplace(ev Event) {
 	f := &s.surf
 	n := makeNode(ev)
 	i, j := f.find(ev.Op.Start), f.find(ev.Op.End)
+	cited := ev.Sources.index()
 	f.gen++
 	if i >= 0 && j >= i {
 		hidden := slices.Clone(f.nodes[i : j+1])
 		if !f.lost {
 			for _, h := range hidden {
-				if !ev.Sources.Has(h.seq()) {
+				if !cited.has(h.seq()) {
 					s.problem(ev.Seq, "surface", fmt.Sprintf("replaces %d without citing it", h.seq()))
 					break
 				}
@@ -218,7 +220,7 @@ func (s *State) foldReplace(ev Event) {
 	var hidden, kept []node
 	at := -1
 	for _, o := range f.nodes {
-		if ev.Sources.Has(o.seq()) {
+		if cited.has(o.seq()) {
 			if at < 0 {
 				at = len(kept)
 			}

@@ -10,8 +10,8 @@ var ErrNothing = errors.New("nothing to undo or redo")
 
 // UndoDrafts returns the drafts that hide the last visible turn of s, for AppendFunc. Originals stay in the
 // log. What stands on the surface for other turns (a summary made inside the turn) stays there: each
-// unbroken run of the turn's own events is hidden by one surface/hide. ErrOpenTurn while a turn is open,
-// ErrNothing if no turn is visible.
+// unbroken run of the turn's own events is hidden by one surface/hide. A result whose content was replaced
+// later is its turn's own. ErrOpenTurn while a turn is open, ErrNothing if no turn is visible.
 func (s State) UndoDrafts() ([]Draft, int, error) {
 	if s.turnSeq != None {
 		return nil, 0, fmt.Errorf("session: cannot undo while a turn runs: %w", ErrOpenTurn)
@@ -31,8 +31,8 @@ func (s State) UndoDrafts() ([]Draft, int, error) {
 			}
 		}
 		for _, n := range s.surf.nodes {
-			if q := n.seq(); n.hide == nil && start <= q && q < end {
-				run = append(run, q)
+			if q := n.origin(); start <= q && q < end {
+				run = append(run, n.seq())
 			} else {
 				flush()
 			}
@@ -44,6 +44,18 @@ func (s State) UndoDrafts() ([]Draft, int, error) {
 		end = start
 	}
 	return nil, 0, fmt.Errorf("session: no turn is visible: %w", ErrNothing)
+}
+
+// origin returns the seq that says to which turn a node belongs: its own, that of the first version for a
+// result whose content was replaced, None for what stands for several nodes.
+func (n node) origin() Seq {
+	for n.hide != nil {
+		if !n.has(flagResult) || len(*n.hide) != 1 {
+			return None
+		}
+		n = (*n.hide)[0]
+	}
+	return n.seq()
 }
 
 // RedoDrafts returns the drafts that take back the newest undo whose hides are on the surface. p holds the

@@ -1,0 +1,83 @@
+package session
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// accept makes the event that follows the log and batch, or says why not.
+func (s *Session) accept(st *State, d Draft, batch []Event) (Event, error) {
+	if k, ok := s.env.Registry.Lookup(d.Type); ok && k.reserved {
+		return Event{}, st.reject(Event{Seq: st.next, Type: d.Type}, "only a session's constructor and its store write this type", nil)
+	}
+	ev, err := d.Event(st.next, s.env.Now())
+	if err != nil {
+		return ev, st.reject(ev, "data", err)
+	}
+	for _, v := range s.env.Validators {
+		if err := v(st.Clone(), ev); err != nil {
+			return ev, st.reject(ev, "vetoed", err)
+		}
+	}
+	if err := st.Apply(ev); err != nil {
+		return ev, err
+	}
+	if ev.Type == TypeToolResult && ev.Op.Kind == OpReplace {
+		old, err := Join(Join(s.prefix, s.tail), batch).At(ev.Op.Start)
+		if err == nil {
+			err = sameButContent(old, ev)
+		}
+		if err != nil {
+			return ev, st.reject(ev, "surface", err)
+		}
+	}
+	return ev, nil
+}
+
+// sameButContent holds a tool/result that replaces another to the rule that only the inner content differs.
+func sameButContent(old, ev Event) error {
+	var text [2][]byte
+	for i, e := range []Event{old, ev} {
+		r, err := DecodeData[ToolResult](e)
+		if err != nil {
+			return err
+		}
+		r.Message = r.Message.Clone()
+		for k := range r.Message.Content {
+			r.Message.Content[k].Content = nil
+		}
+		if text[i], err = json.Marshal(r); err != nil {
+			return err
+		}
+	}
+	if !bytes.Equal(text[0], text[1]) {
+		return fmt.Errorf("only the content inside the result may differ from seq %d: %s is not %s", old.Seq, text[1], text[0])
+	}
+	return nil
+}
+
+// Event returns the event that d becomes at seq, with data in the form in which it is kept (CheckData) and
+// in memory of its own. Whether it may stand there is for State.Apply to say.
+func (d Draft) Event(seq Seq, time int64) (Event, error) {
+	ev := Event{Seq: seq, Time: time, Type: d.Type, Op: d.Op, Sources: slices.Clone(d.Sources), Ignorable: d.Ignorable}
+	var raw []byte
+	switch v := d.Data.(type) {
+	case jsontext.Value:
+		raw = v
+	case []byte:
+		raw = v
+	default:
+		b, err := json.Marshal(v)
+		if err != nil {
+			return ev, fmt.Errorf("session: %w: %v", ErrNotObject, err)
+		}
+		raw = b
+	}
+	data, err := CheckData(raw)
+	ev.Data = data
+	return ev, err
+}
