@@ -1,0 +1,33 @@
+package memstore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/strandline-dev/strandline/memstore"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/storetest"
+)
+
+func options() memstore.Options {
+	return memstore.Options{Now: func() time.Time { return time.Unix(1700000000, 0) }, Program: "memstore.test", Host: "here", PID: 42}
+}
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		st := memstore.New(options())
+		mem := st.Memory()
+		handle := func(t *testing.T) store.Store {
+			st := mem.Open(options())
+			t.Cleanup(func() { st.Close() })
+			return st
+		}
+		t.Cleanup(func() { st.Close() })
+		return storetest.Harness{
+			Store: st, Reopen: handle, Another: handle,
+			DropLease:   func(t *testing.T, id session.ID) { mem.DropLease(id) },
+			CorruptBlob: func(t *testing.T, name string) { mem.CorruptBlob(name) },
+		}
+	})
+}
