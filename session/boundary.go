@@ -93,7 +93,7 @@ func (s State) OpenBracket(name string, base Seq) (Bracket, bool) {
 
 // foldBracket opens or closes. A closing event takes the newest open one with its key; one without a
 // partner closes nothing.
-func (s *State) foldBracket(ev Event, k *Kind) {
+func (s *State) foldBracket(ev *Event, k *Kind) {
 	var key []byte
 	if k.Key != "" {
 		key, _ = Field(ev.Data, k.Key)

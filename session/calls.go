@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/strandline-dev/strandline/message"
 )
@@ -142,34 +142,50 @@ type asking struct {
 	ids        []string
 }
 
-// foldAssistant notes the calls that a message asks for, and its usage. Only messages that can hold a
-// tool-call block are decoded.
-func (s *State) foldAssistant(ev Event) {
-	if u, ok := Field(ev.Data, "usage"); ok && len(u) > 2 {
-		s.foldUsage(ev, u)
+// foldAssistant notes the calls that a message asks for, and its usage. It reads them from the bytes: this is
+// the costliest event of a log, and the fold needs little of it.
+func (s *State) foldAssistant(ev *Event) {
+	var turn, step, msg, usage jsontext.Value
+	eachMember(ev.Data, func(name, value []byte) {
+		switch string(name) {
+		case `"turn"`:
+			turn = value
+		case `"step"`:
+			step = value
+		case `"message"`:
+			msg = value
+		case `"usage"`:
+			usage = value
+		}
+	})
+	if len(usage) > 2 {
+		s.foldUsage(ev, usage)
 	}
-	if ev.Op.Kind == OpReplace || !mayCall(ev.Data) {
+	if ev.Op.Kind == OpReplace || !mayCall(msg) {
 		return
 	}
-	var a AssistantMessage
-	if err := json.Unmarshal(ev.Data, &a); err != nil {
-		s.problem(ev.Seq, "shape", err.Error())
-		return
-	}
+	t, n := atoi(turn), atoi(step)
 	list := &s.left
 	if s.turnSeq != None {
 		list = &s.calls
 	}
-	for i, b := range a.Message.Calls() {
-		if i == 0 && (a.Turn != s.asking.turn || a.Step != s.asking.step) {
-			s.asking = asking{turn: a.Turn, step: a.Step}
+	content, _ := Field(msg, "content")
+	index := 0
+	eachElement(content, func(block []byte) {
+		if fieldString(block, "type") != string(message.ToolCall) {
+			return
 		}
-		s.asking.ids = append(slices.Clip(s.asking.ids), b.ID)
-		*list = append(*list, Call{
-			Assistant: ev.Seq, Index: i, ID: b.ID, Name: b.Name, Turn: a.Turn, Step: a.Step,
-			Started: None, Pending: s.turnSeq != None,
-		})
-	}
+		if index == 0 && (t != s.asking.turn || n != s.asking.step) {
+			s.asking = asking{turn: t, step: n}
+		}
+		c := Call{
+			Assistant: ev.Seq, Index: index, ID: fieldString(block, "id"), Name: fieldString(block, "name"),
+			Turn: t, Step: n, Started: None, Pending: s.turnSeq != None,
+		}
+		s.asking.ids = append(s.asking.ids, c.ID)
+		*list = append(*list, c)
+		index++
+	})
 }
 
 // mayCall reports whether data can hold a tool-call block: the word, or an escape that may hide it.
@@ -203,7 +219,7 @@ func (s *State) findCall(id string, turn, step int, starting bool) (*[]Call, int
 	return nil, -1
 }
 
-func (s *State) foldStarted(ev Event) {
+func (s *State) foldStarted(ev *Event) {
 	turn, _ := fieldInt(ev.Data, "turn")
 	step, _ := fieldInt(ev.Data, "step")
 	list, i := s.findCall(fieldString(ev.Data, "callId"), turn, step, true)
@@ -216,7 +232,7 @@ func (s *State) foldStarted(ev Event) {
 }
 
 // foldResult settles a call. What settles none is a duplicate or a stranger: the view tells which.
-func (s *State) foldResult(ev Event) {
+func (s *State) foldResult(ev *Event) {
 	list, i := s.answered(ev)
 	if list != nil {
 		*list = slices.Delete(slices.Clone(*list), i, i+1)
@@ -224,7 +240,7 @@ func (s *State) foldResult(ev Event) {
 }
 
 // answered returns the list and index of the call that a result settles; nil: none. A closer names its call.
-func (s *State) answered(ev Event) (*[]Call, int) {
+func (s *State) answered(ev *Event) (*[]Call, int) {
 	if e, ok := Field(ev.Data, "error"); ok {
 		msg, _ := Field(ev.Data, "message")
 		if assistant, index, ok := MissingFor(fieldString(msg, "id"), fieldString(e, "code")); ok {
@@ -240,19 +256,20 @@ func (s *State) answered(ev Event) (*[]Call, int) {
 	}
 	turn, _ := fieldInt(ev.Data, "turn")
 	step, _ := fieldInt(ev.Data, "step")
-	return s.findCall(ResultCallID(ev), turn, step, false)
+	return s.findCall(ResultCallID(*ev), turn, step, false)
 }
 
-// ResultCallID returns the call id that a tool/result answers, "" if it names none.
+// ResultCallID returns the call id of the first tool-result block of a tool/result, "" if it names none.
 func ResultCallID(ev Event) string {
 	msg, _ := Field(ev.Data, "message")
-	if content, ok := Field(msg, "content"); ok && len(content) > 2 {
-		if id := fieldString(content[1:], "toolCallId"); id != "" {
-			return id
+	content, _ := Field(msg, "content")
+	id, found := "", false
+	eachElement(content, func(block []byte) {
+		if !found && fieldString(block, "type") == string(message.ToolResult) {
+			id, found = fieldString(block, "toolCallId"), true
 		}
-	}
-	src, _ := Field(msg, "source")
-	return fieldString(src, "callId")
+	})
+	return id
 }
 
 // settlePending is what the end of a step or turn does: what is still open is no longer owed, and what was
@@ -275,7 +292,7 @@ func (s *State) doubtPending() {
 
 // foldAsked notes a question. Questions below OwnFrom are another session's: a fork does not inherit
 // what its parent asked.
-func (s *State) foldAsked(ev Event) {
+func (s *State) foldAsked(ev *Event) {
 	if ev.Seq < s.header.OwnFrom() {
 		return
 	}
@@ -286,7 +303,7 @@ func (s *State) foldAsked(ev Event) {
 	s.asked = append(s.asked, Ask{Seq: ev.Seq, AskID: a.AskID, CallID: a.CallID, Turn: a.Turn, Step: a.Step, Name: a.Name})
 }
 
-func (s *State) foldDecided(ev Event) {
+func (s *State) foldDecided(ev *Event) {
 	id := fieldString(ev.Data, "askId")
 	if i := slices.IndexFunc(s.asked, func(a Ask) bool { return a.AskID == id }); i >= 0 {
 		s.asked = slices.Delete(slices.Clone(s.asked), i, i+1)

@@ -39,6 +39,18 @@ func coreKinds() []Kind {
 	}
 }
 
+// meaning reports whether State.fold looks at events of a type by name. Chunks, the bulk of every log, are
+// not among them.
+func meaning(typ string) bool {
+	switch typ {
+	case TypeTurnStart, TypeTurnEnd, TypeStepStart, TypeStepEnd, TypeUserMessage, TypeAssistantMessage, TypeToolCall,
+		TypeToolResult, TypeInboxSpliced, TypeRequestHeader, TypeRequestContext, TypeTodoWrite, TypeTitle, TypeSettings,
+		TypeInherited, TypeLost, TypeApprovalAsked, TypeApprovalDecided, TypeApprovalPolicy:
+		return true
+	}
+	return false
+}
+
 // shape decodes data into T and checks it.
 func shape[T any](check func(T) error) func(jsontext.Value) error {
 	return func(v jsontext.Value) error {

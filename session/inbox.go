@@ -29,7 +29,7 @@ func (s *State) queue(t Target) *[]message.Message {
 
 // foldInbox edits a queue. What a removal takes out inside an open turn is claimed by that turn, unless
 // it says withdrawn. Positions beyond the queue are clipped.
-func (s *State) foldInbox(ev Event) {
+func (s *State) foldInbox(ev *Event) {
 	if ev.Seq < s.header.OwnFrom() {
 		return
 	}

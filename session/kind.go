@@ -40,6 +40,7 @@ type Kind struct {
 	Check func(jsontext.Value) error
 
 	reserved bool // written by this package or a store only
+	folded   bool // State.fold gives it a meaning beyond surface and brackets
 }
 
 // Registry is the set of types that a program knows. It is immutable and safe for concurrent use.
@@ -57,6 +58,7 @@ func NewRegistry(packages ...[]Kind) (*Registry, error) {
 			if _, dup := r.kinds[k.Type]; dup {
 				return nil, fmt.Errorf("session: type %s is declared twice", k.Type)
 			}
+			k.folded = meaning(k.Type)
 			r.kinds[k.Type] = &k
 		}
 	}

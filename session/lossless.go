@@ -76,26 +76,6 @@ func CheckData(data []byte) (jsontext.Value, error) {
 	return out[:len(out):len(out)], nil
 }
 
-// stringLen returns the length of the JSON string at the start of b, quotes included. b is valid.
-func stringLen(b []byte) int {
-	for i := 1; i < len(b); {
-		n := bytes.IndexByte(b[i:], '"')
-		if n < 0 {
-			return len(b)
-		}
-		i += n
-		back := 0
-		for b[i-1-back] == '\\' {
-			back++
-		}
-		i++
-		if back%2 == 0 {
-			return i
-		}
-	}
-	return len(b)
-}
-
 func numberLen(b []byte) int {
 	for i, c := range b {
 		switch c {
@@ -123,89 +103,4 @@ func checkNumber(b []byte) error {
 		return fmt.Errorf("the number %s is not finite", b)
 	}
 	return nil
-}
-
-// Field returns the value of the member called name of the compact, valid JSON object obj, without
-// decoding anything else. On other bytes it returns something or nothing, and never panics.
-func Field(obj jsontext.Value, name string) (jsontext.Value, bool) {
-	i := 1
-	for i < len(obj) && obj[i] == '"' {
-		n := stringLen(obj[i:])
-		if n < 2 || i+n >= len(obj) {
-			break
-		}
-		key := obj[i+1 : i+n-1]
-		i += n + 1 // the colon
-		start := i
-		i += valueLen(obj[i:])
-		if string(key) == name || bytes.IndexByte(key, '\\') >= 0 && unquote(obj[start-n-1:start-1]) == name {
-			return obj[start:i:i], true
-		}
-		if i >= len(obj) || obj[i] != ',' {
-			break
-		}
-		i++
-	}
-	return nil, false
-}
-
-// valueLen returns the length of the compact, valid JSON value at the start of b.
-func valueLen(b []byte) int {
-	depth := 0
-	for i := 0; i < len(b); {
-		switch b[i] {
-		case '"':
-			i += stringLen(b[i:])
-			if depth == 0 {
-				return i
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth == 0 {
-				return i + 1
-			}
-			if depth < 0 {
-				return i
-			}
-		case ',':
-			if depth == 0 {
-				return i
-			}
-		}
-		i++
-	}
-	return len(b)
-}
-
-// fieldString returns the string member called name, "" if there is none.
-func fieldString(obj jsontext.Value, name string) string {
-	v, ok := Field(obj, name)
-	if !ok || len(v) < 2 || v[0] != '"' {
-		return ""
-	}
-	return unquote(v)
-}
-
-// unquote returns the text of a JSON string, "" if it is none.
-func unquote(v []byte) string {
-	if bytes.IndexByte(v, '\\') < 0 {
-		return string(v[1 : len(v)-1])
-	}
-	s, err := jsontext.AppendUnquote(nil, v)
-	if err != nil {
-		return ""
-	}
-	return string(s)
-}
-
-// fieldInt returns the integer member called name.
-func fieldInt(obj jsontext.Value, name string) (int, bool) {
-	v, ok := Field(obj, name)
-	if !ok {
-		return 0, false
-	}
-	n, err := strconv.Atoi(string(v))
-	return n, err == nil
 }

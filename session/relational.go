@@ -51,7 +51,7 @@ func Relational(s State, ev Event) error {
 				return errors.New("the open step did not ask for this call, or it was started")
 			}
 		case ev.Type == TypeToolResult && ev.Op.Kind == OpAppend:
-			if list, _ := s.answered(ev); list != &s.calls {
+			if list, _ := s.answered(&ev); list != &s.calls {
 				return errors.New("the open step did not ask for the call of this result, or it has one")
 			}
 		case ev.Type == TypeStepEnd && len(s.calls) > 0:

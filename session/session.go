@@ -82,7 +82,7 @@ func New(h Header, seed Seed, env Env) (*Session, error) {
 			return nil, fmt.Errorf("session: the seed's state was folded for %s, not for %s: use State.ForkTo", seed.State.header.ID, h.ID)
 		}
 		s.state = seed.State.Clone()
-		s.state.header, s.state.reg = h, env.Registry
+		s.state.header, s.state.reg, s.state.recent = h, env.Registry, nil
 	} else {
 		st, err := Fold(h, env.Registry, seed.Prefix)
 		if err != nil {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -18,6 +19,7 @@ import (
 type State struct {
 	header Header
 	reg    *Registry
+	recent *Kind // the declaration looked up last
 
 	next     Seq
 	lastType string
@@ -91,6 +93,7 @@ func (s State) Clone() State {
 	s.turnStarts = slices.Clip(s.turnStarts)
 	s.calls = slices.Clip(s.calls)
 	s.left = slices.Clip(s.left)
+	s.asking.ids = slices.Clip(s.asking.ids)
 	s.asked = slices.Clip(s.asked)
 	s.nextTurn = slices.Clip(s.nextTurn)
 	s.nextStep = slices.Clip(s.nextStep)
@@ -206,7 +209,7 @@ func (s *State) Apply(ev Event) error {
 	if err := s.checkSurface(ev, k.Class); err != nil {
 		return s.reject(ev, "surface", err)
 	}
-	s.fold(ev, k, known)
+	s.fold(&ev, k, known)
 	return nil
 }
 
@@ -217,14 +220,26 @@ func (s *State) reject(ev Event, why string, err error) error {
 // Load folds a stored event. It is total: what breaks a rule is bent as the comments at each place
 // say, and listed in Problems. Events must come in order; ev.Seq is taken as it is.
 func (s *State) Load(ev Event) {
-	k, known := s.reg.lookup(ev.Type)
+	k, known := s.kindOf(ev.Type)
 	if !known && !ev.Ignorable && len(s.unknown) < maxProblems && !slices.Contains(s.unknown, ev.Type) {
 		s.unknown = append(s.unknown, ev.Type)
 	}
 	if err := ev.Sources.check(ev.Seq); err != nil {
 		s.problem(ev.Seq, "surface", err.Error())
 	}
-	s.fold(ev, k, known)
+	s.fold(&ev, k, known)
+}
+
+// kindOf is lookup with a memory of one: types come in runs.
+func (s *State) kindOf(typ string) (*Kind, bool) {
+	if k := s.recent; k != nil && k.Type == typ {
+		return k, true
+	}
+	k, known := s.reg.lookup(typ)
+	if known {
+		s.recent = k
+	}
+	return k, known
 }
 
 func (s *State) problem(seq Seq, kind, detail string) {
@@ -234,7 +249,7 @@ func (s *State) problem(seq Seq, kind, detail string) {
 }
 
 // fold is the one place that gives events their meaning. It never fails; Apply has checked before.
-func (s *State) fold(ev Event, k *Kind, known bool) {
+func (s *State) fold(ev *Event, k *Kind, known bool) {
 	s.next = ev.Seq + 1
 	s.lastType, s.lastTime = ev.Type, ev.Time
 	if !known {
@@ -246,6 +261,9 @@ func (s *State) fold(ev Event, k *Kind, known bool) {
 	s.foldSurface(ev, k.Class)
 	if k.Opens != "" || k.Closes != "" {
 		s.foldBracket(ev, k)
+	}
+	if !k.folded {
+		return
 	}
 	switch ev.Type {
 	case TypeTurnStart:
@@ -274,7 +292,9 @@ func (s *State) fold(ev Event, k *Kind, known bool) {
 		s.stepSeq = None
 		s.settlePending()
 	case TypeUserMessage:
-		s.consume(fieldString(ev.Data, "id"))
+		if len(s.claimed) > 0 {
+			s.consume(fieldString(ev.Data, "id"))
+		}
 	case TypeAssistantMessage:
 		s.foldAssistant(ev)
 	case TypeToolCall:
@@ -310,13 +330,13 @@ func (s *State) fold(ev Event, k *Kind, known bool) {
 	case TypeApprovalPolicy:
 		s.policy = fieldString(ev.Data, "policy")
 	}
-	if IsActivity(ev) {
+	if ev.Op.Kind == OpAppend && IsActivity(*ev) {
 		s.activity, s.active = ev.Time, true
 	}
 }
 
 // decodeInto replaces *dst by the event's data, whole; data of the wrong shape changes nothing.
-func decodeInto[T any](s *State, ev Event, dst *T) bool {
+func decodeInto[T any](s *State, ev *Event, dst *T) bool {
 	var v T
 	if err := json.Unmarshal(ev.Data, &v); err != nil {
 		s.problem(ev.Seq, "shape", err.Error())
@@ -326,16 +346,28 @@ func decodeInto[T any](s *State, ev Event, dst *T) bool {
 	return true
 }
 
-func (s *State) foldUsage(ev Event, usage jsontext.Value) {
-	var u message.Usage
-	if err := json.Unmarshal(usage, &u); err != nil {
-		s.problem(ev.Seq, "shape", "usage: "+err.Error())
-		return
+func (s *State) foldUsage(ev *Event, usage jsontext.Value) {
+	u, ok := plainUsage(usage)
+	if !ok {
+		if err := json.Unmarshal(usage, &u); err != nil {
+			s.problem(ev.Seq, "shape", "usage: "+err.Error())
+			return
+		}
 	}
 	s.usage = s.usage.Add(u)
 	if ev.Seq >= s.header.SeedLength {
 		s.ownUsage = s.ownUsage.Add(u)
 	}
+}
+
+// plainUsage reads what nearly every usage is: the two counts that are always there, and nothing else.
+func plainUsage(v jsontext.Value) (message.Usage, bool) {
+	in, ok := fieldInt(v, "inputTokens")
+	out, ok2 := fieldInt(v, "outputTokens")
+	if !ok || !ok2 || bytes.Count(v, []byte{':'}) != 2 {
+		return message.Usage{}, false
+	}
+	return message.Usage{InputTokens: int64(in), OutputTokens: int64(out)}, true
 }
 
 // IsActivity reports whether ev is conversational: a human's message, an assistant's message or a

@@ -30,7 +30,7 @@ const (
 func (n node) seq() Seq          { return Seq(n.ref >> refBits) }
 func (n node) has(f uint64) bool { return n.ref&f != 0 }
 
-func makeNode(ev Event) node {
+func makeNode(ev *Event) node {
 	ref := uint64(ev.Seq) << refBits
 	switch ev.Type {
 	case TypeToolResult:
@@ -164,7 +164,7 @@ func (s *State) checkReplace(ev Event) error {
 //   - a replace whose range is not found hides exactly the seqs that it cites, and stands where the
 //     first of them stood, else at the tail;
 //   - a restore of what is not there does nothing.
-func (s *State) foldSurface(ev Event, class Class) {
+func (s *State) foldSurface(ev *Event, class Class) {
 	f := &s.surf
 	if class == ClassLog {
 		if ev.Op.Kind != OpNone || ev.Sources != nil {
@@ -196,7 +196,7 @@ func (s *State) foldSurface(ev Event, class Class) {
 	}
 }
 
-func (s *State) foldReplace(ev Event) {
+func (s *State) foldReplace(ev *Event) {
 	f := &s.surf
 	n := makeNode(ev)
 	i, j := f.find(ev.Op.Start), f.find(ev.Op.End)
