@@ -1,0 +1,343 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/strandline-dev/strandline/message"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/tool"
+)
+
+// call is one call of the step on its way to a result. It belongs to the goroutine that works on it.
+type call struct {
+	assistant session.Seq
+	index     int
+	block     message.Block // the tool-call
+	prep      tool.Prepared
+	askID     string // "": nobody was asked
+	settled   bool   // has its result
+}
+
+// runCalls brings the calls of a step to their results. First all of them are prepared and decided, so that
+// a person sees all questions at once; what may not run has its result then. The others run in the order of
+// asking: neighbours that are safe in parallel overlap, every other one is a barrier.
+//
+// When the turn is cancelled or saving fails, what runs is waited for, and what was not started is left to
+// turn.end.
+func (t *turn) runCalls(calls []*call) error {
+	asked := false
+	gate := t.gate()
+	for _, c := range calls {
+		if t.ctx.Err() != nil {
+			return context.Cause(t.ctx)
+		}
+		ask, err := t.settleOrAsk(gate, c)
+		if err != nil {
+			return err
+		}
+		asked = asked || ask
+	}
+	if asked {
+		// A question is durable before a person sees it.
+		if err := t.save(); err != nil {
+			return err
+		}
+		for _, c := range calls {
+			if c.askID != "" && !c.settled {
+				t.a.feed.push(Notice{Kind: NoticeAsk, Turn: t.n, Step: t.step, AskID: c.askID, CallID: c.block.ID,
+					Name: c.block.Name, Text: c.prep.Subject()})
+			}
+		}
+	}
+	p := &pool{turn: t, slots: make(chan struct{}, t.a.opts.Parallel)}
+	for i := 0; i < len(calls); {
+		j := i + 1
+		for parallel(calls[i]) && j < len(calls) && parallel(calls[j]) {
+			j++
+		}
+		if err := p.run(calls[i:j]); err != nil {
+			return err
+		}
+		i = j
+	}
+	return nil
+}
+
+func parallel(c *call) bool { return c.settled || c.prep.Definition().Parallel }
+
+func (t *turn) gate() tool.Gate {
+	k := t.a.kit
+	return tool.Gate{Hooks: k.Hooks, Guards: k.Guards, Rules: k.Rules, Policy: t.a.policy(t.a.s.State())}
+}
+
+// settleOrAsk decides about a call: it gets the result of one that may not run, or a question, or nothing
+// because it may run.
+func (t *turn) settleOrAsk(gate tool.Gate, c *call) (asked bool, err error) {
+	prep, bad := t.a.kit.Tools.Prepare(c.block.ID, c.block.Name, c.block.Arguments)
+	var verdict tool.Verdict
+	if bad == nil {
+		c.prep = prep
+		verdict = gate.Before(t.ctx, prep)
+		if verdict.Action == tool.Ask && c.askID != "" {
+			return true, nil // asked by an earlier life, asked again
+		}
+	}
+	if c.askID != "" { // the question is moot: the policy decides, or there is no such tool any more
+		d := session.ApprovalDecided{Verdict: session.VerdictAllow, By: "policy", Reason: verdict.Reason}
+		if bad != nil || verdict.Action == tool.Deny {
+			d.Verdict = session.VerdictDeny
+		}
+		if err := t.a.decide(c.askID, d); err != nil && !errors.Is(err, ErrAnswered) {
+			return false, err
+		}
+		if bad == nil && verdict.Action == tool.Allow {
+			return false, nil // the answer is in Agent.answers, as a person's would be
+		}
+	}
+	switch {
+	case bad != nil:
+		return false, t.result(c, session.None, *bad)
+	case verdict.Action == tool.Deny:
+		return false, t.result(c, session.None, tool.Denied(prep.Name(), verdict))
+	case verdict.Action != tool.Ask:
+		return false, nil
+	}
+	c.askID = "ask-" + t.a.opts.NewID()
+	_, err = t.a.s.Append(session.Draft{Type: session.TypeApprovalAsked, Data: session.ApprovalAsked{
+		AskID: c.askID, Turn: t.n, Step: t.step, CallID: c.block.ID, Name: c.block.Name,
+		Subject: validText(prep.Subject()), Reason: validText(verdict.Reason),
+	}})
+	return true, err
+}
+
+// resumeCalls takes up the calls of a parked step: those that wait for a person, or were answered in this
+// life before anybody was here to run them. The others have their results from the closers.
+func (t *turn) resumeCalls() error {
+	st := t.a.s.State()
+	asks := make(map[string]string) // call id -> ask id
+	for _, q := range st.Asks() {
+		if q.Turn == t.n && q.Step == t.step {
+			asks[q.CallID] = q.AskID
+		}
+	}
+	t.a.mu.Lock()
+	for id, d := range t.a.answers {
+		if _, ok := asks[d.CallID]; !ok {
+			asks[d.CallID] = id
+		}
+	}
+	t.a.mu.Unlock()
+	var calls []*call
+	for _, c := range st.OpenCalls() {
+		if !c.Pending || c.Started != session.None {
+			continue
+		}
+		ev, err := t.a.s.At(c.Assistant)
+		if err != nil {
+			return err
+		}
+		asked, err := session.DecodeData[session.AssistantMessage](ev)
+		if err != nil {
+			return err
+		}
+		calls = append(calls, &call{assistant: c.Assistant, index: c.Index, block: asked.Message.Calls()[c.Index], askID: asks[c.ID]})
+	}
+	return t.runCalls(calls)
+}
+
+// pool runs calls of one step.
+type pool struct {
+	*turn
+	slots chan struct{}
+
+	mu  sync.Mutex
+	err error // guarded by mu: the first failure of the log; nothing is started after it
+}
+
+func (p *pool) failed() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+func (p *pool) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+// run runs a group of calls that may overlap and returns when all of them are done.
+func (p *pool) run(group []*call) error {
+	var wg sync.WaitGroup
+	for _, c := range group {
+		if c.settled {
+			continue
+		}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			defer func() {
+				if v := recover(); v != nil {
+					p.fail(fmt.Errorf("the loop crashed at the call %s: %v", c.block.ID, v))
+				}
+			}()
+			if err := p.one(c); err != nil {
+				p.fail(err)
+			}
+		}()
+	}
+	wg.Wait()
+	if err := p.failed(); err != nil {
+		return err
+	}
+	if p.ctx.Err() != nil {
+		return context.Cause(p.ctx)
+	}
+	return nil
+}
+
+// one brings one call from its permission to its result. Without a result it is left to turn.end.
+func (p *pool) one(c *call) error {
+	if c.askID != "" {
+		allowed, err := p.await(c)
+		if err != nil || !allowed {
+			return err
+		}
+	}
+	select {
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
+	case <-p.ctx.Done():
+		return context.Cause(p.ctx)
+	}
+	if p.ctx.Err() != nil {
+		return context.Cause(p.ctx)
+	}
+	if err := p.failed(); err != nil {
+		return err
+	}
+	a := p.a
+	if v := p.gate().Guard(p.ctx, c.prep); v.Action == tool.Deny {
+		return p.result(c, session.None, tool.Denied(c.block.Name, v))
+	}
+	started, err := a.s.Append(session.Draft{Type: session.TypeToolCall, Data: session.ToolCall{
+		Turn: p.n, Step: p.step, CallID: c.block.ID, Name: c.block.Name, Arguments: c.block.Arguments,
+	}})
+	if err != nil {
+		return err
+	}
+	if err := p.save(); err != nil {
+		code, text := tool.CodeAborted, "The call was cancelled before it started; nothing was run."
+		if errors.Is(err, ErrNotSaved) {
+			code, text = CodeNotSaved, "The session's log could not be saved, so the call was not run."
+		}
+		return errors.Join(err, p.result(c, started.Seq, tool.Failure(code, "%s", text)))
+	}
+	a.feed.push(Notice{Kind: NoticeToolStart, Turn: p.n, Step: p.step, CallID: c.block.ID, Name: c.block.Name, Text: c.prep.Subject()})
+	r := c.prep.Run(p.ctx, tool.RunOptions{
+		Key: a.s.State().IdempotencyKey(c.assistant, c.index),
+		Progress: func(line string) {
+			a.feed.push(Notice{Kind: NoticeProgress, Turn: p.n, Step: p.step, CallID: c.block.ID, Name: c.block.Name, Text: line})
+		},
+		Hooks: a.kit.Hooks, Limit: a.opts.ResultLimit, Spill: a.kit.Spill,
+	})
+	a.feed.push(Notice{Kind: NoticeToolEnd, Turn: p.n, Step: p.step, CallID: c.block.ID, Name: c.block.Name, Code: r.Code})
+	return p.result(c, started.Seq, r)
+}
+
+// await waits for the answer to a call's question. A denied call gets its result.
+func (p *pool) await(c *call) (allowed bool, err error) {
+	a := p.a
+	policy := a.policy(a.s.State())
+	for {
+		a.mu.Lock()
+		d, ok := a.answers[c.askID]
+		answered := a.answered
+		a.mu.Unlock()
+		if ok {
+			if d.Verdict == session.VerdictAllow {
+				return true, nil
+			}
+			reason := d.Reason
+			if reason == "" && d.By == "user" {
+				reason = "the user said no"
+			}
+			return false, p.result(c, session.None, tool.Denied(c.block.Name, tool.Verdict{Action: tool.Deny, Reason: reason}))
+		}
+		if now := a.policy(a.s.State()); now != policy {
+			policy = now
+			if err := p.reconsider(c); err != nil {
+				return false, err
+			}
+			continue
+		}
+		a.setState(StateWaiting)
+		select {
+		case <-answered:
+			a.setState(StateRunning)
+		case <-p.ctx.Done():
+			return false, context.Cause(p.ctx)
+		}
+	}
+}
+
+// reconsider decides an open question by a policy that changed meanwhile, if that does not ask.
+func (p *pool) reconsider(c *call) error {
+	v := p.gate().Before(p.ctx, c.prep)
+	d := session.ApprovalDecided{By: "policy", Reason: v.Reason}
+	switch v.Action {
+	case tool.Allow:
+		d.Verdict = session.VerdictAllow
+	case tool.Deny:
+		d.Verdict = session.VerdictDeny
+	default:
+		return nil
+	}
+	if err := p.a.decide(c.askID, d); err != nil && !errors.Is(err, ErrAnswered) {
+		return err
+	}
+	return nil
+}
+
+// result logs the result of a call, with the events that the tool wants before it, adjacent. started is the
+// seq of its tool/call, None if it did not start. What a tool wrote that no log can hold is left out.
+func (t *turn) result(c *call, started session.Seq, r tool.Result) error {
+	id := fmt.Sprintf("result-%d-%d-%d-%d", t.n, t.step, c.assistant, c.index)
+	out := session.ToolResult{Turn: t.n, Step: t.step, Message: message.Result(id, c.block.ID, r.IsError, r.Content...), Meta: r.Meta}
+	if r.IsError {
+		out.Error = &session.ErrorInfo{Name: "ToolError", Code: validText(r.Code)}
+	}
+	draft := session.Draft{Type: session.TypeToolResult, Data: out, Op: session.Append()}
+	if started != session.None {
+		draft.Sources = session.Cite(started)
+	}
+	drafts := make([]session.Draft, 0, len(r.Records)+1)
+	for _, rec := range r.Records {
+		drafts = append(drafts, session.Draft{Type: rec.Type, Data: rec.Data})
+	}
+	_, err := t.a.s.AppendAll(nil, append(drafts, draft)...)
+	if errors.Is(err, session.ErrRejected) {
+		out.Meta = nil
+		draft.Data = out
+		_, err = t.a.s.Append(draft)
+	}
+	if errors.Is(err, session.ErrRejected) {
+		code, text := CodeBadResult, "The tool ran, but its result cannot be recorded: "+validText(err.Error())
+		out.Message = message.Result(id, c.block.ID, true, message.TextBlock(text))
+		out.Error = &session.ErrorInfo{Name: "ToolError", Code: code}
+		draft.Data = out
+		_, err = t.a.s.Append(draft)
+	}
+	if err == nil {
+		c.settled = true
+	}
+	return err
+}
+
+// CodeBadResult is the code of a result that took the place of one that no log can hold.
+const CodeBadResult = "BAD_RESULT"
