@@ -21,7 +21,7 @@ func (k *Keeper) env() session.Env {
 // the first accepted event; seed, boundary and that event then go in one batch. Errors: ErrExists if the id
 // is stored or held, *live.VetoError, ErrReadOnly and whatever else the store refuses with. After an error
 // the id is free and nothing is left.
-func (k *Keeper) Create(ctx context.Context, h session.Header, seed session.Seed) (_ *Handle, err error) {
+func (k *Keeper) Create(ctx context.Context, h session.Header, seed session.Seed) (*Handle, error) {
 	if err := h.Validate(); err != nil {
 		return nil, err
 	}
@@ -43,7 +43,11 @@ func (k *Keeper) Create(ctx context.Context, h session.Header, seed session.Seed
 	if err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
-	return k.publish(place, s, w, 0)
+	handle, err := k.publish(place, s, w, 0)
+	if err != nil {
+		s.Dispose()
+	}
+	return handle, err
 }
 
 // Resume opens a stored session for work and never creates one: its events by reference, closers for a turn
@@ -69,7 +73,11 @@ func (k *Keeper) Resume(ctx context.Context, id session.ID) (*Handle, error) {
 	if err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
-	return k.publish(place, s, w, w.Opened().Pos.Next)
+	h, err := k.publish(place, s, w, w.Opened().Pos.Next)
+	if err != nil {
+		s.Dispose()
+	}
+	return h, err
 }
 
 // build constructs the session of a writer that was opened.

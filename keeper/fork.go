@@ -11,7 +11,8 @@ import (
 // Fork makes a child of a session, live here or cold; the child is on disk when it returns, and its header is
 // the result. A Child or Now that is missing is filled in. Of a session that is live here the cut is judged
 // by what it has accepted, and that is saved up to the cut first. Errors, in this order: ErrExists (the
-// child's id is taken), ErrNotFound, session.ErrBoundary, session.ErrOpenTurn, *NotSavedError.
+// child's id is taken), ErrNotFound (also while nothing of the source is stored), session.ErrBoundary,
+// session.ErrOpenTurn, *NotSavedError.
 func (k *Keeper) Fork(ctx context.Context, source session.ID, opt store.ForkOptions) (session.Header, error) {
 	if opt.Child == "" {
 		opt.Child = k.opt.NewID()
@@ -43,13 +44,13 @@ func (k *Keeper) Fork(ctx context.Context, source session.ID, opt store.ForkOpti
 	if err != nil {
 		return session.Header{}, err
 	}
-	if cut == session.None {
-		return k.emptyFork(ctx, h.header, opt)
-	}
-	if h.Synced() <= cut {
+	if h.Synced() <= max(cut, 0) { // at None too: a child names a source that is stored
 		if err := h.Flush(ctx); err != nil {
 			return session.Header{}, err
 		}
+	}
+	if cut == session.None {
+		return k.emptyFork(ctx, h.header, opt)
 	}
 	opt.At = &cut
 	return store.Fork(ctx, k.st, source, opt)

@@ -73,7 +73,8 @@ type Observer struct {
 	// Created is told of a session before it is visible. from is the first seq of the in-process feed:
 	// neither the seed nor the boundary is in it. An error vetoes the session.
 	Created func(s *session.Session, from session.Seq) error
-	// Disposed is told that a session has ended; it accepts no more events.
+	// Disposed is told that a session has ended: it accepts no more events, or another observer refused it
+	// and nobody will see it.
 	Disposed func(s *session.Session)
 }
 
