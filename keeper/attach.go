@@ -111,21 +111,21 @@ func (k *Keeper) reserve(ctx context.Context, id session.ID) (*live.Reservation,
 
 // publish attaches a session to its writer and announces it; on failure the writer is let go, with nothing
 // written. next is the length of what is stored. The id lock is held.
-func (k *Keeper) publish(place *live.Reservation, s *session.Session, w store.Writer, next session.Seq) (h *Handle, err error) {
-	attached := false
+func (k *Keeper) publish(place *live.Reservation, s *session.Session, w store.Writer, next session.Seq) (_ *Handle, err error) {
+	h, err := k.attach(s, w, next)
+	if err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	published := false
 	defer func() {
-		if !attached { // also if an observer panics
+		if !published { // also if an observer panics
 			err = errors.Join(err, k.detach(h, w))
-			h = nil
 		}
 	}()
-	if h, err = k.attach(s, w, next); err != nil {
-		return nil, err
-	}
 	if err = place.Publish(s); err != nil {
 		return nil, err
 	}
-	attached = true
+	published = true
 	h.follow()
 	return h, nil
 }
@@ -143,11 +143,8 @@ func (k *Keeper) attach(s *session.Session, w store.Writer, next session.Seq) (*
 	return h, nil
 }
 
-// detach undoes attach and ends the writer. h may be nil.
+// detach undoes attach and ends the writer.
 func (k *Keeper) detach(h *Handle, w store.Writer) error {
-	if h == nil {
-		return w.Close()
-	}
 	h.sess.Notify(nil)
 	h.stop()
 	err := w.Close()
