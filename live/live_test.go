@@ -152,8 +152,10 @@ func TestFeed(t *testing.T) {
 	var from session.Seq
 	var atEnd error
 	r := live.New(live.Observer{
-		Created:  func(_ *session.Session, f session.Seq) error { from = f; return nil },
-		Disposed: func(s *session.Session) { _, atEnd = s.Append(session.Draft{Type: session.TypeTitle, Data: struct{}{}}) },
+		Created: func(_ *session.Session, f session.Seq) error { from = f; return nil },
+		Disposed: func(s *session.Session) {
+			_, atEnd = s.Append(session.Draft{Type: session.TypeTitle, Data: struct{}{}})
+		},
 	})
 	publish(t, r, s)
 	if got, ok := r.Get("abcd"); !ok || got != s {
