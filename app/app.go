@@ -23,6 +23,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/filestore"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
@@ -51,7 +52,7 @@ func Open(o Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	reg, err := session.NewRegistry(o.Kinds...)
+	reg, err := session.NewRegistry(append([][]session.Kind{agent.Kinds()}, o.Kinds...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -28,12 +28,12 @@ func (c *cli) doctorCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			progress, stop := c.wait("verifying")
-			defer stop()
+			spin := c.newSpinner()
+			defer spin.stop()
 			var bad error
 			ill := 0
 			for i, id := range ids {
-				progress(fmt.Sprintf("verifying %d of %d", i+1, len(ids)))
+				spin.wait("verifying %d of %d", i+1, len(ids))
 				h, err := a.Doctor(cmd.Context(), id)
 				if err != nil {
 					return err
@@ -47,7 +47,7 @@ func (c *cli) doctorCmd() *cobra.Command {
 						return err
 					}
 				} else {
-					c.printHealth(h)
+					spin.print(false, func() { c.printHealth(h) })
 				}
 			}
 			if ill > 1 {

@@ -8,22 +8,15 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
 )
 
 func main() { os.Exit(run(os.Args[1:])) }
 
-// run carries out one command line and returns the exit code. The first SIGINT or SIGTERM ends the
-// context, and with it the turn, cleanly; a second one is left to who asked for it (chat), else it ends
-// the process as usual.
+// run carries out one command line and returns the exit code.
 func run(args []string) int {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	c := newCLI(os.Stdin, os.Stdout, os.Stderr)
-	c.signals, c.cancel = signals, cancel
+	defer c.trap(cancel)()
 	return c.execute(ctx, args)
 }

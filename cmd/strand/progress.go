@@ -7,65 +7,97 @@ import (
 	"time"
 )
 
-// ticker shows one line on a terminal while something takes longer than a second, and takes it away again.
-type ticker struct {
+// spinner keeps one line on a terminal that says what is waited for, once nothing else was printed for a
+// second, and takes it away before anything else is printed. A nil spinner shows nothing.
+type spinner struct {
 	w    io.Writer
-	mu   sync.Mutex
-	text string // guarded by mu
 	done chan struct{}
 	idle chan struct{}
+
+	mu    sync.Mutex
+	text  string    // guarded by mu; "": nothing is waited for
+	since time.Time // guarded by mu: of the last output
+	begun time.Time // guarded by mu: of the wait
+	shown bool      // guarded by mu
+	held  bool      // guarded by mu: the cursor stands in a line of somebody else's
 }
 
-// startTicker begins to wait; nothing is shown within the first second.
-func startTicker(w io.Writer, text string) *ticker {
-	t := &ticker{w: w, text: text, done: make(chan struct{}), idle: make(chan struct{})}
-	go t.loop()
-	return t
+// newSpinner starts a spinner if a person watches stderr; else it is nil.
+func (c *cli) newSpinner() *spinner {
+	if !c.errTerm || c.quiet || c.json {
+		return nil
+	}
+	now := time.Now()
+	s := &spinner{w: c.err, done: make(chan struct{}), idle: make(chan struct{}), since: now, begun: now}
+	go s.loop()
+	return s
 }
 
-func (t *ticker) loop() {
-	defer close(t.idle)
-	const frames = `|/-\`
+func (s *spinner) loop() {
+	defer close(s.idle)
 	tick := time.NewTicker(150 * time.Millisecond)
 	defer tick.Stop()
-	begun := time.Now()
-	shown := false
 	for n := 0; ; n++ {
 		select {
-		case <-t.done:
-			if shown {
-				fmt.Fprint(t.w, "\r\x1b[K")
-			}
+		case <-s.done:
 			return
 		case <-tick.C:
-		}
-		if s := time.Since(begun); s >= time.Second {
-			t.mu.Lock()
-			text := t.text
-			t.mu.Unlock()
-			shown = true
-			fmt.Fprintf(t.w, "\r\x1b[K%c %s %ds", frames[n%len(frames)], clip(safeLine(text), 60), int(s.Seconds()))
+			s.draw(n)
 		}
 	}
 }
 
-func (t *ticker) set(text string) {
-	t.mu.Lock()
-	t.text = text
-	t.mu.Unlock()
-}
-
-// stop takes the line away. It returns when nothing more is written. Idempotent by way of its callers' nil.
-func (t *ticker) stop() {
-	close(t.done)
-	<-t.idle
-}
-
-// wait starts a ticker if a person watches stderr; what it returns ends it.
-func (c *cli) wait(text string) (set func(string), stop func()) {
-	if !c.errTerm || c.quiet || c.json {
-		return func(string) {}, func() {}
+func (s *spinner) draw(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	const frames = `|/-\`
+	now := time.Now()
+	if s.text == "" || s.held || now.Sub(s.since) < time.Second {
+		return
 	}
-	t := startTicker(c.err, text)
-	return t.set, sync.OnceFunc(t.stop)
+	s.shown = true
+	fmt.Fprintf(s.w, "\r\x1b[K%c %s %ds", frames[n%len(frames)], clip(safeLine(s.text), 60), int(now.Sub(s.begun).Seconds()))
+}
+
+// wait says what is waited for now; "" for nothing.
+func (s *spinner) wait(format string, args ...any) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clear()
+	s.text, s.begun = fmt.Sprintf(format, args...), time.Now()
+}
+
+// print runs f, which prints, with the line taken away. held: f leaves the cursor within a line.
+func (s *spinner) print(held bool, f func()) {
+	if s == nil {
+		f()
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clear()
+	f()
+	s.since, s.held = time.Now(), held
+}
+
+func (s *spinner) clear() {
+	if s.shown {
+		fmt.Fprint(s.w, "\r\x1b[K")
+		s.shown = false
+	}
+}
+
+// stop takes the line away for good.
+func (s *spinner) stop() {
+	if s == nil {
+		return
+	}
+	close(s.done)
+	<-s.idle
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clear()
 }

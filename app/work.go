@@ -1,0 +1,434 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/strandline-dev/strandline/agent"
+	"github.com/strandline-dev/strandline/keeper"
+	"github.com/strandline-dev/strandline/llm"
+	"github.com/strandline-dev/strandline/llm/script"
+	"github.com/strandline-dev/strandline/message"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/tool"
+	"github.com/strandline-dev/strandline/tool/builtin"
+)
+
+// WorkOptions says whose work begins and how.
+type WorkOptions struct {
+	Session session.ID          // a stored session that goes on; "" begins a new one
+	Kind    session.SessionKind // of a new session; "" = root
+	Script  *script.Script      // plays the model
+	Route   agent.Route         // zero: what the session says, else script/script
+	Cwd     string              // absolute; "": what the session says
+	Approve tool.Policy         // "": what the session says, else Default
+	Default tool.Policy
+	// MaxSteps is how many steps a turn may have; 0: the loop's default.
+	MaxSteps int
+}
+
+// Work is an agent at work on one session. Close it.
+type Work struct {
+	Agent *agent.Agent
+	First session.Seq // the first event that this life may write: what is below it was stored before
+	app   *App
+	h     *keeper.Handle
+	told  session.Seq // what a watcher was told; used by one watch at a time
+}
+
+// idleModel is how long a model may say nothing before its request is given up.
+const idleModel = 5 * time.Minute
+
+// Begin opens or makes a session and an agent for it. A new session is not stored before its first accepted
+// input; opening a stored one writes nothing. Errors are those of the store (*store.BusyError names the
+// holder) and *UsageError for a directory that is gone.
+func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
+	k := a.newKeeper()
+	agents, err := agent.New(agent.Options{
+		Sessions: sessions{k},
+		Models:   scripted{o.Script},
+		Default:  agent.Route{Provider: "script", Model: "script"},
+		Policy:   o.Default,
+		Equip:    func(_ context.Context, s *session.Session) (agent.Kit, error) { return a.equip(s, o.Cwd) },
+		ReadFile: readContext,
+		MaxSteps: o.MaxSteps,
+		Now:      time.Now,
+		NewID:    func() string { return string(NewID()) },
+		Sleep:    sleep,
+		Rand:     rand.Float64,
+	})
+	if err != nil {
+		return nil, err
+	}
+	w := &Work{app: a}
+	cfg := agent.Config{Route: o.Route, Policy: o.Approve}
+	if o.Session != "" {
+		w.Agent, err = agents.Resume(ctx, o.Session, cfg)
+	} else {
+		kind := o.Kind
+		if kind == "" {
+			kind = session.KindRoot
+		}
+		w.Agent, err = agents.Create(ctx, agent.Spec{Config: cfg, Header: session.Header{
+			Format: session.Format, ID: NewID(), CreatedAt: Now(), Kind: kind, Cwd: o.Cwd, Project: Project(o.Cwd),
+		}})
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.First = w.Agent.Session().Head()
+	w.told = w.First
+	w.h, _ = k.Get(w.Agent.ID())
+	if err := w.moveTo(o.Cwd); err != nil {
+		return nil, errors.Join(err, w.Close(ctx))
+	}
+	return w, nil
+}
+
+// moveTo records that a stored session goes on in another directory. It is saved together with the input that
+// follows.
+func (w *Work) moveTo(dir string) error {
+	s := w.Agent.Session()
+	if dir == "" || dir == cwdOf(s.Header(), s.State()) {
+		return nil
+	}
+	_, err := s.AppendFunc(func(st session.State) ([]session.Draft, error) {
+		set := st.Settings()
+		set.Cwd = dir
+		return []session.Draft{{Type: session.TypeSettings, Data: set}}, nil
+	})
+	return err
+}
+
+func cwdOf(h session.Header, st session.State) string {
+	if d := st.Settings().Cwd; d != "" {
+		return d
+	}
+	return h.Cwd
+}
+
+// equip makes the tools of a session, for its working directory or another one.
+func (a *App) equip(s *session.Session, dir string) (agent.Kit, error) {
+	if dir == "" {
+		dir = cwdOf(s.Header(), s.State())
+	}
+	if _, err := absDir(dir); err != nil {
+		return agent.Kit{}, &UsageError{"--cwd", fmt.Sprintf("the session's directory %s: %v", dir, err), "say where to go on with --cwd DIR"}
+	}
+	defs, err := builtin.New(builtin.Options{Root: dir, Env: os.Environ()})
+	if err != nil {
+		return agent.Kit{}, err
+	}
+	set, err := tool.NewSet(defs...)
+	if err != nil {
+		return agent.Kit{}, err
+	}
+	kit := agent.Kit{Tools: set}
+	if b, ok := a.Store.(store.Blobs); ok {
+		kit.Spill = func(ctx context.Context, text string) (string, error) { return b.PutBlob(ctx, []byte(text)) }
+	}
+	return kit, nil
+}
+
+// Watcher is told what happens, one call at a time. Both fields may be nil.
+type Watcher struct {
+	Event  func(session.Event) // each event once it is synced, in order
+	Notice func(agent.Notice)  // what a person wants to see at once
+}
+
+// Watch tells watch what happens: the events that no watch was told before, and notices from now on. What it
+// returns waits until everything accepted so far was told, and ends it; call it before Close and before another
+// Watch.
+func (w *Work) Watch(watch Watcher) (finish func()) {
+	var mu sync.Mutex
+	ctx, stop := context.WithCancel(context.Background())
+	var tasks sync.WaitGroup
+	sub := w.Agent.Subscribe(4096)
+	if watch.Notice != nil {
+		tasks.Go(func() {
+			for {
+				n, err := sub.Next(ctx)
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				watch.Notice(n)
+				mu.Unlock()
+			}
+		})
+	}
+	if watch.Event != nil {
+		tasks.Go(func() {
+			w.follow(ctx, func(ev session.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				watch.Event(ev)
+			})
+		})
+	}
+	return func() {
+		stop()
+		sub.Close()
+		tasks.Wait()
+	}
+}
+
+// follow hands over events as they are synced. After the end of ctx it hands over what is accepted already, if
+// that can be synced.
+func (w *Work) follow(ctx context.Context, f func(session.Event)) {
+	s := w.Agent.Session()
+	for {
+		events, more, err := s.From(w.told)
+		if err != nil {
+			return
+		}
+		if len(events) == 0 {
+			if ctx.Err() != nil {
+				return
+			}
+			select {
+			case <-more:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if err := w.h.Flush(context.Background()); err != nil {
+			if ctx.Err() != nil {
+				return
+			}
+			select { // not saved: the next event, or whoever flushes next, tries again
+			case <-more:
+			case <-ctx.Done():
+			}
+		}
+		synced := w.h.Synced()
+		for _, ev := range events {
+			if ev.Seq < synced {
+				f(ev)
+				w.told = ev.Seq + 1
+			}
+		}
+	}
+}
+
+// Close saves, lets the session go and frees everything. If it cannot be saved the error is *UnsavedError, and
+// what is missing was put into a file outside the store.
+func (w *Work) Close(ctx context.Context) error {
+	if w.Agent == nil {
+		return nil
+	}
+	err := w.Agent.Dispose(ctx)
+	if err != nil && w.h != nil {
+		err = w.app.rescue(w.h, err)
+	}
+	return err
+}
+
+// Summary is what a run has to tell. Its keys are a contract.
+type Summary struct {
+	SessionID session.ID    `json:"sessionId"`
+	Turn      int           `json:"turn"`
+	Reason    string        `json:"reason"`
+	Text      string        `json:"text"`
+	Usage     message.Usage `json:"usage"`
+	Steps     int           `json:"steps"`
+	ToolCalls int           `json:"toolCalls"`
+	FirstSeq  session.Seq   `json:"firstSeq"`
+	LastSeq   session.Seq   `json:"lastSeq"`
+}
+
+// ReasonWaiting is the reason of a Summary when the turn waits for a person.
+const ReasonWaiting = "waiting"
+
+// Summary tells what this life did so far.
+func (w *Work) Summary() (Summary, error) {
+	s := w.Agent.Session()
+	events := s.Events()
+	out := Summary{SessionID: s.ID(), FirstSeq: w.First, LastSeq: events.Len() - 1}
+	out.Turn, _ = s.State().Turn()
+	for ev, err := range events.Range(w.First, events.Len()) {
+		if err != nil {
+			return out, err
+		}
+		switch ev.Type {
+		case session.TypeStepStart:
+			out.Steps++
+		case session.TypeToolCall:
+			out.ToolCalls++
+		case session.TypeTurnEnd:
+			if d, err := session.DecodeData[session.TurnEnd](ev); err == nil && ev.Seq >= s.FirstLiveSeq() {
+				out.Reason = d.Reason.Kind
+			}
+		case session.TypeAssistantMessage:
+			d, err := session.DecodeData[session.AssistantMessage](ev)
+			if err != nil {
+				return out, err
+			}
+			if d.Usage != nil {
+				out.Usage = out.Usage.Add(*d.Usage)
+			}
+			if text := d.Message.PlainText(); text != "" {
+				out.Text = text
+			}
+		}
+	}
+	if s.State().Parked() {
+		out.Reason = ReasonWaiting
+	}
+	return out, nil
+}
+
+// Outcome returns nil if the last turn of this life ended well, else a *TurnError.
+func (w *Work) Outcome() error {
+	st := w.Agent.Status()
+	e := &TurnError{Session: w.Agent.ID(), Turn: st.Turn}
+	if len(st.Asks) > 0 {
+		e.Code, e.Why = ReasonWaiting, fmt.Sprintf("%s waits for a person's approval", st.Asks[0].Name)
+		e.Hint = fmt.Sprintf("answer it in strand chat %s, or say what is allowed with --approve", w.Agent.ID())
+		return e
+	}
+	if st.LastEnd == nil {
+		return nil
+	}
+	r := st.LastEnd.Reason
+	e.Turn, e.Code, e.Why = st.LastEnd.Turn, r.Kind, ReasonText(r)
+	goOn := fmt.Sprintf("go on with strand run --session %s", w.Agent.ID())
+	switch r.Kind {
+	case session.ReasonCompleted:
+		return nil
+	case session.ReasonAborted:
+		e.Cancelled, e.Hint = true, goOn
+	case session.ReasonLimit:
+		e.Hint = "--max-steps N allows more; " + goOn
+	case session.ReasonMaxTokens:
+		e.Hint = "the answer is not whole; " + goOn
+	case session.ReasonError:
+		e.Hint = goOn
+		if r.Error != nil {
+			e.Why = r.Error.Message
+			if r.Error.Code != "" {
+				e.Code = r.Error.Code
+			}
+		}
+	default:
+		e.Hint = goOn
+	}
+	return e
+}
+
+// sessions is the durable side of the agents: a keeper.
+type sessions struct{ k *keeper.Keeper }
+
+func handle(h *keeper.Handle, err error) (agent.Handle, error) {
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+func (s sessions) Create(ctx context.Context, h session.Header, seed session.Seed) (agent.Handle, error) {
+	return handle(s.k.Create(ctx, h, seed))
+}
+
+func (s sessions) Resume(ctx context.Context, id session.ID) (agent.Handle, error) {
+	return handle(s.k.Resume(ctx, id))
+}
+
+func (s sessions) Restore(ctx context.Context, id session.ID) (agent.Handle, bool, error) {
+	h, err := s.Resume(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, false, nil
+	}
+	return h, err == nil, err
+}
+
+func (s sessions) Fork(ctx context.Context, source session.ID, o agent.ForkOptions) (session.Header, error) {
+	return s.k.Fork(ctx, source, store.ForkOptions{At: o.At, Child: o.ChildID, Kind: o.Kind})
+}
+
+// scripted are the models of this version: a script plays whichever is asked for.
+type scripted struct{ s *script.Script }
+
+func (m scripted) Provider(name string) (llm.Provider, error) {
+	if m.s == nil {
+		return nil, errNoModel
+	}
+	p := script.New(m.s, script.Options{Name: name, Sleep: sleep})
+	return llm.Watch(p, idleModel, func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }), nil
+}
+
+var errNoModel = &UsageError{"model", "none is configured: this version plays models from a file", "give one with --script FILE"}
+
+// sleep waits for d or the end of ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// maxContext bounds a project's instructions, in bytes: more of them would not fit a model anyway.
+const maxContext = 256 << 10
+
+// readContext reads a file of project instructions (AGENTS.md).
+func readContext(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !fi.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a file: %w", path, os.ErrNotExist)
+	case fi.Size() > maxContext:
+		return nil, fmt.Errorf("%s has %d bytes: at most %d are read", path, fi.Size(), maxContext)
+	}
+	b := make([]byte, fi.Size())
+	n, err := f.ReadAt(b, 0)
+	if n == len(b) {
+		err = nil
+	}
+	return b[:n], err
+}
+
+// CheckRun looks at everything that can be wrong with a run before anything is opened: the script is parsed and
+// the route is read.
+func CheckRun(scriptFile, model string) (*script.Script, agent.Route, error) {
+	var route agent.Route
+	if model != "" {
+		var ok bool
+		if route, ok = parseRoute(model); !ok {
+			return nil, route, &UsageError{"--model " + model, "it is not of the form PROVIDER/MODEL", "for example --model script/demo"}
+		}
+	}
+	if scriptFile == "" {
+		return nil, route, errNoModel
+	}
+	s, err := script.Load(scriptFile)
+	if err != nil {
+		return nil, route, &UsageError{"--script", err.Error(), "a script has one reply per line: {\"text\":\"..\"}"}
+	}
+	return s, route, nil
+}
+
+func parseRoute(s string) (agent.Route, bool) {
+	for i := range s {
+		if s[i] == '/' {
+			return agent.Route{Provider: s[:i], Model: s[i+1:]}, i > 0 && i+1 < len(s)
+		}
+	}
+	return agent.Route{}, false
+}

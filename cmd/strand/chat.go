@@ -1,0 +1,313 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"github.com/spf13/cobra"
+
+	"github.com/strandline-dev/strandline/agent"
+	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/tool"
+)
+
+const chatHelp = `/undo      hide the last turn from the model      /redo   bring it back
+/title T   give the session a title               /fork   go on in a fork of this session
+/quit      leave (also Ctrl-D)                    Ctrl-C  stop what runs; twice: leave`
+
+func (c *cli) chatCmd() *cobra.Command {
+	var o workFlags
+	cmd := &cobra.Command{
+		Use:   "chat [ID]",
+		Short: "Talk to an agent, line by line",
+		Long: "Begins a session (or goes on with ID) and reads prompts from standard input, one per line. Nothing is stored\n" +
+			"before the first prompt.\n\n" + chatHelp,
+		Example: "  strand chat --script replies.jsonl\n  strand chat last --script more.jsonl",
+		Args:    cobra.MaximumNArgs(1), ValidArgsFunction: c.completeID,
+		RunE: c.does(func(cmd *cobra.Command, args []string) error {
+			if c.json {
+				return &app.UsageError{What: "--json", Why: "a chat is for people", Hint: "use strand run --output stream-json"}
+			}
+			w, err := o.options(c, len(args) == 0)
+			if err != nil {
+				return err
+			}
+			w.Default = tool.PolicyAsk
+			a, err := c.open()
+			if err != nil {
+				return err
+			}
+			defer a.Close()
+			if len(args) == 1 {
+				if w.Session, err = c.resolve(cmd.Context(), a, args[0]); err != nil {
+					return err
+				}
+			}
+			work, err := a.Begin(cmd.Context(), w)
+			if err != nil {
+				return err
+			}
+			return (&chat{c: c, a: a, opt: w, work: work}).run(cmd.Context())
+		}),
+	}
+	o.register(cmd, c, "ask")
+	return cmd
+}
+
+// chat is a conversation with one agent at a time.
+type chat struct {
+	c    *cli
+	a    *app.App
+	opt  app.WorkOptions
+	work *app.Work
+
+	lines <-chan string
+	spin  *spinner
+	agent atomic.Pointer[agent.Agent] // for signals
+}
+
+var errQuit = errors.New("quit")
+
+// run reads lines until the end of the input, /quit or a second Ctrl-C.
+func (t *chat) run(ctx context.Context) error {
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	var pressed atomic.Bool // once since the last line, with nothing to stop
+	restore := t.c.onSignal(func(sig os.Signal) {
+		if ag := t.agent.Load(); pressed.Swap(true) || !ag.Cancel(causeOf(sig)) && sig != os.Interrupt {
+			leave()
+		}
+	})
+	defer restore()
+	t.spin = t.c.newSpinner()
+	defer t.spin.stop()
+	t.agent.Store(t.work.Agent)
+	t.lines = readLines(ctx, t.c.in)
+	err := t.loop(ctx, &pressed)
+	ag := t.work.Agent
+	stored := ag.Session().Head() > 0
+	cerr := t.work.Close(context.WithoutCancel(ctx))
+	if cerr != nil {
+		return cerr
+	}
+	if stored && !t.c.quiet {
+		fmt.Fprintf(t.c.out, "session %s\n", ag.ID())
+	}
+	return err
+}
+
+func (t *chat) loop(ctx context.Context, pressed *atomic.Bool) error {
+	for {
+		t.prompt()
+		select {
+		case <-ctx.Done():
+			return nil
+		case line, ok := <-t.lines:
+			if !ok {
+				return nil
+			}
+			pressed.Store(false)
+			err := t.line(ctx, strings.TrimSpace(line))
+			switch {
+			case errors.Is(err, errQuit) || ctx.Err() != nil:
+				return nil
+			case err != nil:
+				f := explain("", err)
+				if f.exit == exitNotSaved || f.exit == exitBusy {
+					return err
+				}
+				f.print(t.c.err, false)
+			}
+			pressed.Store(false)
+		}
+	}
+}
+
+// prompt asks for a line, if a person sits there.
+func (t *chat) prompt() {
+	if t.c.outTerm {
+		t.spin.print(true, func() {
+			fmt.Fprint(t.c.out, t.c.paint(bold, "> "))
+			t.c.out.Flush()
+		})
+	}
+}
+
+// readLines reads r until its end or the end of ctx. The goroutine stays in its last read: it ends with the process.
+func readLines(ctx context.Context, r io.Reader) <-chan string {
+	out := make(chan string)
+	go func() {
+		defer close(out)
+		in := bufio.NewReader(r)
+		for {
+			line, err := in.ReadString('\n')
+			if line != "" {
+				select {
+				case out <- line:
+				case <-ctx.Done():
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return out
+}
+
+func (t *chat) line(ctx context.Context, line string) error {
+	ag := t.work.Agent
+	cmd, arg, _ := strings.Cut(line, " ")
+	switch {
+	case line == "":
+		return nil
+	case !strings.HasPrefix(line, "/"):
+		return t.turn(ctx, line)
+	}
+	switch cmd {
+	case "/quit", "/exit":
+		return errQuit
+	case "/help":
+		t.tell("%s", chatHelp)
+	case "/undo", "/redo":
+		f, what := ag.Undo, "undone"
+		if cmd == "/redo" {
+			f, what = ag.Redo, "restored"
+		}
+		turn, err := f(ctx)
+		if err != nil {
+			return err
+		}
+		t.tell("turn %d %s", turn, what)
+	case "/title":
+		if arg = strings.TrimSpace(arg); arg == "" {
+			t.tell("%s", safeLine(ag.Session().State().Title().Title))
+			return nil
+		}
+		if err := ag.SetTitle(ctx, arg); err != nil {
+			return err
+		}
+		t.tell("title: %s", safeLine(arg))
+	case "/fork":
+		return t.fork(ctx)
+	default:
+		return &app.UsageError{What: cmd, Why: "there is no such command here", Hint: "/help lists them"}
+	}
+	return nil
+}
+
+func (t *chat) tell(format string, args ...any) {
+	t.spin.print(false, func() {
+		fmt.Fprintf(t.c.out, format+"\n", args...)
+		t.c.out.Flush()
+	})
+}
+
+// fork goes on in a fork; this session is saved and let go.
+func (t *chat) fork(ctx context.Context) error {
+	if t.work.Agent.Session().Head() == 0 {
+		return &app.UsageError{What: "/fork", Why: "nothing was said yet", Hint: "begin with a prompt"}
+	}
+	f, err := t.a.Fork(ctx, t.work.Agent.ID(), nil)
+	if err != nil {
+		return err
+	}
+	opt := t.opt
+	opt.Session, opt.Cwd = f.ID, ""
+	next, err := t.a.Begin(ctx, opt)
+	if err != nil {
+		return err
+	}
+	if err := t.work.Close(context.WithoutCancel(ctx)); err != nil {
+		return errors.Join(err, next.Close(context.WithoutCancel(ctx)))
+	}
+	t.work = next
+	t.agent.Store(next.Agent)
+	t.tell("now in %s, a fork of %s at %d", f.ID, f.Parent, f.Seq)
+	return nil
+}
+
+// turn gives the agent a prompt and shows what it does until it is idle. Questions are put to the person.
+func (t *chat) turn(ctx context.Context, prompt string) error {
+	ag := t.work.Agent
+	asks := make(chan agent.Notice, 64)
+	show := t.c.shower("text", t.work, t.spin)
+	print := show.Notice
+	show.Notice = func(n agent.Notice) {
+		print(n)
+		if n.Kind == agent.NoticeAsk {
+			select {
+			case asks <- n:
+			default: // so many at once: they stay open, and the turn is parked on leaving
+			}
+		}
+	}
+	finish := t.work.Watch(show)
+	defer finish()
+	t.spin.wait("waiting for the model")
+	defer t.spin.wait("")
+	if _, err := ag.Followup(ctx, agent.Text(prompt)); err != nil {
+		return err
+	}
+	idle := make(chan struct{})
+	waiting, stop := context.WithCancel(ctx)
+	defer func() { stop(); <-idle }()
+	go func() {
+		defer close(idle)
+		_ = ag.WhenIdle(waiting) // fails only with waiting
+	}()
+	for {
+		select {
+		case <-idle:
+			return ended(t.work)
+		case q := <-asks:
+			if err := t.ask(ctx, idle, q); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// ended returns how the turn ended if a person should know: a turn that they stopped is none of it.
+func ended(w *app.Work) error {
+	err := w.Outcome()
+	var turn *app.TurnError
+	if errors.As(err, &turn) && turn.Cancelled {
+		return nil
+	}
+	return err
+}
+
+// ask puts a question to the person and waits for the answer, or for the end of the turn that asked.
+func (t *chat) ask(ctx context.Context, idle <-chan struct{}, q agent.Notice) error {
+	t.spin.print(true, func() {
+		fmt.Fprintf(t.c.out, "%s [y/N] ", t.c.paint(yellow, safeLine(fmt.Sprintf("may %s run? %s", q.Name, q.Text))))
+		t.c.out.Flush()
+	})
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-idle:
+		return nil
+	case line, ok := <-t.lines:
+		if !ok {
+			return errQuit // the question stays open and is asked again
+		}
+		verdict := session.VerdictDeny
+		if a := strings.ToLower(strings.TrimSpace(line)); a == "y" || a == "yes" {
+			verdict = session.VerdictAllow
+		}
+		if err := t.work.Agent.Answer(ctx, q.AskID, verdict, ""); err != nil && !errors.Is(err, agent.ErrAnswered) {
+			return err
+		}
+		return nil
+	}
+}

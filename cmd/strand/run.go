@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/strandline-dev/strandline/agent"
+	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/tool"
+)
+
+type runFlags struct {
+	workFlags
+	session   string
+	last, new bool
+	output    string
+	headless  bool
+}
+
+// workFlags are those of every command that may call a model.
+type workFlags struct {
+	model, script, approve string
+	maxSteps               int
+}
+
+func (o *workFlags) register(cmd *cobra.Command, c *cli, approve string) {
+	f := cmd.Flags()
+	f.StringVar(&o.script, "script", "", "`FILE` of replies that plays the model, one JSON object per line")
+	f.StringVar(&o.model, "model", "", "`PROVIDER/MODEL` that the session names (default script/script)")
+	f.StringVar(&c.cwd, "cwd", "", "work in `DIR` (default: the session's, for a new one the working directory)")
+	f.StringVar(&o.approve, "approve", "", "which calls run: ask, auto-edit, never-ask or yolo (default: the session's, else "+approve+")")
+	f.IntVar(&o.maxSteps, "max-steps", 0, "end a turn after `N` steps (0 = 50)")
+	_ = cmd.RegisterFlagCompletionFunc("approve", cobra.FixedCompletions([]string{"ask", "auto-edit", "never-ask", "yolo"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// options checks the flags and reads the script: everything that can be wrong before anything is opened.
+func (o *workFlags) options(c *cli, fresh bool) (app.WorkOptions, error) {
+	w := app.WorkOptions{MaxSteps: o.maxSteps}
+	var err error
+	if o.maxSteps < 0 {
+		return w, &app.UsageError{What: "--max-steps", Why: "it is below 0", Hint: "0 means the default"}
+	}
+	if o.approve != "" {
+		if w.Approve, err = tool.ParsePolicy(o.approve); err != nil {
+			return w, &app.UsageError{What: "--approve " + o.approve, Why: "there is no such policy", Hint: "it is one of ask, auto-edit, never-ask, yolo"}
+		}
+	}
+	if fresh || c.cwd != "" {
+		if w.Cwd, err = app.CheckCwd(c.cwd); err != nil {
+			return w, err
+		}
+	}
+	w.Script, w.Route, err = app.CheckRun(o.script, o.model)
+	return w, err
+}
+
+func (c *cli) runCmd() *cobra.Command {
+	var o runFlags
+	cmd := &cobra.Command{
+		Use:   "run PROMPT",
+		Short: "Give an agent one prompt and wait until it is done",
+		Long: "Begins a session (or goes on with one), gives the agent a prompt and waits until nothing is owed. PROMPT -\n" +
+			"is read from standard input. The prompt is saved before anything is done with it.\n\n" +
+			"--output text prints what the agent says; json prints one object when it is done; stream-json prints every\n" +
+			"event once it is saved, and the text as it comes as {\"type\":\"delta\"}.",
+		Example: "  strand run --script replies.jsonl --approve auto-edit \"fix the tests\"\n" +
+			"  strand run --script more.jsonl --continue \"go on\"\n" +
+			"  git diff | strand run --script review.jsonl --output json -",
+		Args: cobra.ExactArgs(1),
+		RunE: c.does(func(cmd *cobra.Command, args []string) error {
+			return c.runPrompt(cmd.Context(), o, args[0])
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.session, "session", "", "go on with the session `ID`")
+	f.BoolVar(&o.last, "continue", false, "go on with the session of this project that was last worked on")
+	f.BoolVar(&o.new, "new", false, "begin a session (the default)")
+	f.StringVar(&o.output, "output", "", "`FORM` of the answer: text, json or stream-json (default text, with --json json)")
+	f.BoolVar(&o.headless, "headless", false, "a program asks, not a person: lists hide the session")
+	o.register(cmd, c, "never-ask")
+	cmd.MarkFlagsMutuallyExclusive("session", "continue", "new")
+	_ = cmd.RegisterFlagCompletionFunc("session", func(cmd *cobra.Command, _ []string, s string) ([]string, cobra.ShellCompDirective) {
+		return c.completeID(cmd, nil, s)
+	})
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json", "stream-json"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (c *cli) runPrompt(ctx context.Context, o runFlags, prompt string) error {
+	switch {
+	case o.output == "" && c.json:
+		o.output = "json"
+	case o.output == "":
+		o.output = "text"
+	case o.output != "text" && o.output != "json" && o.output != "stream-json":
+		return &app.UsageError{What: "--output " + o.output, Why: "there is no such form", Hint: "it is one of text, json, stream-json"}
+	}
+	c.json = c.json || o.output != "text"
+	if o.last {
+		o.session = app.Last
+	}
+	if o.headless && o.session != "" {
+		return &app.UsageError{What: "--headless", Why: "a session has its kind from its beginning", Hint: "leave it out, or begin a new session"}
+	}
+	w, err := o.options(c, o.session == "")
+	if err != nil {
+		return err
+	}
+	w.Default = tool.PolicyNeverAsk
+	if o.headless {
+		w.Kind = session.KindHeadless
+	}
+	if prompt == "-" {
+		b, err := io.ReadAll(c.in)
+		if err != nil {
+			return err
+		}
+		prompt = string(b)
+	}
+	if strings.TrimSpace(prompt) == "" {
+		return &app.UsageError{What: "PROMPT", Why: "it is empty", Hint: "say what is to be done"}
+	}
+	a, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	if o.session != "" {
+		if w.Session, err = c.resolve(ctx, a, o.session); err != nil {
+			return err
+		}
+	}
+	work, err := a.Begin(ctx, w)
+	if err != nil {
+		return err
+	}
+	return c.oneTurn(ctx, work, o.output, prompt)
+}
+
+// lastWait is how long a second signal lets saving take.
+const lastWait = 2 * time.Second
+
+// oneTurn gives the prompt to the agent, shows what happens, and lets the session go.
+func (c *cli) oneTurn(ctx context.Context, work *app.Work, output, prompt string) error {
+	ag := work.Agent
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	var once sync.Once
+	restore := c.onSignal(func(sig os.Signal) {
+		first := false
+		once.Do(func() { first = true })
+		if !first || !ag.Cancel(causeOf(sig)) {
+			leave()
+		}
+	})
+	defer restore()
+
+	spin := c.newSpinner()
+	show := c.shower(output, work, spin)
+	asked := make(chan struct{})
+	watch := show
+	var askOnce sync.Once
+	watch.Notice = func(n agent.Notice) {
+		if n.Kind == agent.NoticeAsk {
+			askOnce.Do(func() { close(asked) }) // nobody is here to answer
+		}
+		if show.Notice != nil {
+			show.Notice(n)
+		}
+	}
+	finish := work.Watch(watch)
+	spin.wait("waiting for %s", "the model")
+	_, err := ag.Followup(ctx, agent.Text(prompt))
+	if err == nil {
+		err = c.untilIdle(ctx, ag, asked)
+	}
+	summary, serr := work.Summary()
+	outcome := work.Outcome()
+	finish()
+	spin.stop()
+	closing := context.WithoutCancel(ctx)
+	if ctx.Err() != nil {
+		var stop context.CancelFunc
+		closing, stop = context.WithTimeout(closing, lastWait)
+		defer stop()
+	}
+	if cerr := work.Close(closing); cerr != nil {
+		return cerr // not saved: nothing else counts
+	}
+	if err != nil {
+		return err
+	}
+	if serr != nil {
+		return serr
+	}
+	if output == "json" {
+		if err := c.object(summary); err != nil {
+			return err
+		}
+	}
+	if output == "text" && c.errTerm && !c.quiet {
+		c.note("session %s, %d in, %d out; go on with strand run --continue", summary.SessionID, summary.Usage.InputTokens, summary.Usage.OutputTokens)
+	}
+	return outcome
+}
+
+// untilIdle waits until nothing runs, or a question is asked that nobody will answer.
+func (c *cli) untilIdle(ctx context.Context, ag *agent.Agent, asked <-chan struct{}) error {
+	idle, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-asked:
+			stop()
+		case <-idle.Done():
+		}
+	}()
+	err := ag.WhenIdle(idle)
+	select {
+	case <-asked:
+		return nil
+	default:
+	}
+	if err != nil && ctx.Err() != nil {
+		return errCancelled
+	}
+	return err
+}
+
+var errCancelled = fmt.Errorf("stopped: %w", context.Canceled)
+
+func causeOf(sig os.Signal) agent.CauseKind {
+	if sig == syscall.SIGTERM {
+		return agent.CauseShutdown
+	}
+	return agent.CauseUser
+}
