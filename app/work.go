@@ -349,7 +349,7 @@ func (s sessions) Restore(ctx context.Context, id session.ID) (agent.Handle, boo
 }
 
 func (s sessions) Fork(ctx context.Context, source session.ID, o agent.ForkOptions) (session.Header, error) {
-	return s.k.Fork(ctx, source, store.ForkOptions{At: o.At, Child: o.ChildID, Kind: o.Kind})
+	return s.k.Fork(ctx, source, store.ForkOptions{At: o.At, Child: o.Child, Kind: o.Kind, Depth: o.Depth})
 }
 
 // scripted are the models of this version: a script plays whichever is asked for.
