@@ -112,7 +112,11 @@ func TestAdoptShorterStored(t *testing.T) {
 	}
 	flush(t, h)
 	same(t, "nothing was accepted yet", stored(t, st, "other"), crashed)
-	st.onWrite(func(_ session.ID, evs []session.Event) { same(t, "batch", evs, "result /step /turn | title") })
+	st.onWrite(func(id session.ID, evs []session.Event) {
+		if id == "other" {
+			same(t, "batch", evs, "result /step /turn | title")
+		}
+	})
 	put(t, s, titled("x"))
 	dispose(t, h)
 	same(t, "stored", stored(t, st, "other"), repaired+" | title")

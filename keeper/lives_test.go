@@ -124,7 +124,7 @@ func TestThousandsOfSessions(t *testing.T) {
 			put(t, hs[i].Session(), titled("x"))
 		}
 		synctest.Wait()
-		if g := runtime.NumGoroutine(); g != goroutines {
+		if g := runtime.NumGoroutine(); g > goroutines {
 			t.Errorf("%d idle sessions cost %d goroutines", n, g-goroutines)
 		}
 		var wg sync.WaitGroup
@@ -141,7 +141,7 @@ func TestThousandsOfSessions(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if g := runtime.NumGoroutine(); g != goroutines {
+		if g := runtime.NumGoroutine(); g > goroutines {
 			t.Errorf("%d goroutines are left", g-goroutines)
 		}
 		if a, b, c := k.Sizes(); a+b+c != 0 || len(k.lv.All()) != 0 {
