@@ -21,6 +21,8 @@ var forkTests = []test{
 	{"WhileWriting", forkWhileWriting},
 	{"Blobs", forkBlobs},
 	{"Cost", forkCost},
+	{"Title", forkTitle},
+	{"Listed", forkListed},
 	{"StoreFork", forkStoreFork},
 }
 
@@ -298,6 +300,61 @@ func forkCost(s *suite) {
 	s.fork("child", "base", 3990, all)
 	if b := s.stat("child").Bytes; b > 8<<10 {
 		s.Fatalf("the fork has %d bytes of its own, its parent %d", b, s.stat("base").Bytes)
+	}
+}
+
+// A fork has the title that its parent had at the fork point, until it gets its own.
+func forkTitle(s *suite) {
+	s.forker()
+	all := []session.Event{chunk(0), title(1, "early", "provider"), chunk(2), title(3, "late", "provider"), chunk(4)}
+	s.stored("base", all...)
+	for at, want := range map[session.Seq]string{0: "", 1: "early", 2: "early", 3: "late", 4: "late"} {
+		id := session.ID(fmt.Sprintf("fork-%d", at))
+		s.fork(id, "base", at, all)
+		if got := s.stat(id).Title; got != want && got != "" {
+			s.Fatalf("fork at %d is titled %q, want %q", at, got, want)
+		}
+		w := s.open(id)
+		s.append(w, title(at+2, "own", "user"))
+		s.ok(w.Close())
+		if got := s.stat(id).Title; got != "own" && got != "" {
+			s.Fatalf("fork at %d is titled %q, want its own", at, got)
+		}
+	}
+}
+
+// A fork is a row like any other, placed by its own activity, else by that of its fork point.
+func forkListed(s *suite) {
+	s.forker()
+	s.lister()
+	all := talk(0, 10)
+	s.stored("base", all...)
+	s.fork("child", "base", 7, all)
+	s.fork("child2", "base", 7, all)
+	w := s.open("child2")
+	ev := user(9, "mine")
+	s.append(w, ev)
+	s.ok(w.Close())
+	check := func() {
+		s.Helper()
+		page := s.list(store.Query{})
+		if got := ids(page.Rows); got != "child2 base child" {
+			s.Fatalf("listed %s", got)
+		}
+		for _, row := range page.Rows {
+			st := s.stat(row.ID)
+			row.Title, st.Title = "", ""
+			s.statsEqual(row, st)
+		}
+		page = s.list(store.Query{Kinds: []session.SessionKind{session.KindRoot}})
+		if page.Hidden[session.KindFork] != 2 || page.Total != 1 {
+			s.Fatalf("roots only: total %d, hidden %v", page.Total, page.Hidden)
+		}
+	}
+	check()
+	if s.Reopen != nil {
+		s.reopen()
+		check()
 	}
 }
 
