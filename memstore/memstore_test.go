@@ -1,6 +1,7 @@
 package memstore_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -30,4 +31,26 @@ func TestStore(t *testing.T) {
 			CorruptBlob: func(t *testing.T, name string) { mem.CorruptBlob(name) },
 		}
 	})
+}
+
+// A creator that lost its reservation to another one is fenced.
+func TestCreatorIsFenced(t *testing.T) {
+	st := memstore.New(options())
+	h := session.Header{Format: session.Format, ID: "twos", CreatedAt: 1, Kind: session.KindRoot, Cwd: "/"}
+	ev := []session.Event{{Type: "a/b", Data: []byte(`{}`)}}
+	old, err := st.Create(t.Context(), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.Memory().DropLease("twos")
+	young, err := st.Create(t.Context(), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := young.Append(t.Context(), ev); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := old.Append(t.Context(), ev); !errors.Is(err, store.ErrFenced) {
+		t.Fatalf("two writers created one session: %v", err)
+	}
 }

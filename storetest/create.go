@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -139,7 +140,7 @@ func createHeader(s *suite) {
 	h.Extra = []byte(`{"later":{"n":1e400}}`)
 	check := func(got session.Header, what string) {
 		s.Helper()
-		if fmt.Sprintf("%+v %+v", got, *got.Imported) != fmt.Sprintf("%+v %+v", h, *h.Imported) {
+		if !reflect.DeepEqual(got, h) {
 			s.Fatalf("%s: header %+v, want %+v", what, got, h)
 		}
 	}
