@@ -2,8 +2,9 @@ package demo
 
 import "github.com/strandline-dev/strandline/session"
 
-// The bracket of this package.
+// The bracket of this package: its name, its opening and its closing type.
 const (
+	Bracket   = "demo"
 	TypeStart = "demo/start"
 	TypeEnd   = "demo/end"
 )
@@ -12,7 +13,7 @@ const (
 // something which must not be taken for finished, or for running, after its writer died.
 func Kinds() []session.Kind {
 	return []session.Kind{
-		{Type: TypeStart, Owner: "demo", Doc: "the demonstration's work begins", Opens: "demo"},
-		{Type: TypeEnd, Owner: "demo", Doc: "the demonstration's work is done", Closes: "demo"},
+		{Type: TypeStart, Owner: "demo", Doc: "the demonstration's work begins", Opens: Bracket},
+		{Type: TypeEnd, Owner: "demo", Doc: "the demonstration's work is done", Closes: Bracket},
 	}
 }
