@@ -115,6 +115,16 @@ func (s *Store) LinkAt(ctx context.Context, id session.ID, seq session.Seq) (ses
 		return zero, missing
 	}
 	owner := h.Origin(seq)
+	at := place{owner, seq}
+	s.mu.Lock()
+	link, known := zero, s.linked == at
+	if known {
+		link = s.linkedTo
+	}
+	s.mu.Unlock()
+	if known {
+		return link, nil
+	}
 	for range 100 {
 		dir, names, err := s.locate(owner, id)
 		if err != nil {
@@ -143,9 +153,18 @@ func (s *Store) LinkAt(ctx context.Context, id session.ID, seq session.Seq) (ses
 		if !found {
 			return zero, missing
 		}
+		s.mu.Lock()
+		s.linked, s.linkedTo = at, link
+		s.mu.Unlock()
 		return link, nil
 	}
 	return zero, fmt.Errorf("filestore: session %s changes faster than it can be read", id)
+}
+
+// place names a record.
+type place struct {
+	id  session.ID
+	seq session.Seq
 }
 
 // syncedLink finds the record of seq in a segment and syncs the segment and its name.

@@ -62,6 +62,10 @@ type Store struct {
 	closed  bool
 	ready   bool // root and strandline.json are there and durable
 	locks   bool // a second lock was seen to be refused
+
+	// The last answer of LinkAt: whoever forks asks twice, and a synced record does not change.
+	linked   place
+	linkedTo session.Link
 }
 
 var (
@@ -69,6 +73,8 @@ var (
 	_ store.Forker = (*Store)(nil)
 	_ store.Lister = (*Store)(nil)
 	_ store.Blobs  = (*Store)(nil)
+
+	_ store.Verifier = (*Store)(nil)
 )
 
 // Open returns the store in the directory root. It writes nothing: the directory is made by the first
@@ -85,7 +91,7 @@ func Open(root string, opt Options) (*Store, error) {
 	}
 	return &Store{
 		root: filepath.Clean(root), fs: opt.FS, opt: opt,
-		syncs: make(chan struct{}, maxSyncs), writers: map[session.ID]*writer{},
+		syncs: make(chan struct{}, maxSyncs), writers: map[session.ID]*writer{}, linked: place{seq: session.None},
 	}, nil
 }
 
@@ -334,30 +340,27 @@ func (s *Store) mkdirAll(dir string) error {
 
 // writeTemp makes a file with the content b, synced and, if lock is set, locked exclusively. After
 // an error nothing is left but perhaps the name.
-func (s *Store) writeTemp(name string, b []byte, lock bool) (f vfs.File, err error) {
-	f, err = s.fs.OpenFile(name, vfs.CreateAppend)
+func (s *Store) writeTemp(name string, b []byte, lock bool) (vfs.File, error) {
+	f, err := s.fs.OpenFile(name, vfs.CreateAppend)
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			s.fs.Remove(name)
-		}
-	}()
-	if n, err := f.Write(b); err != nil || n < len(b) {
-		return nil, errors.Join(err, shortWrite(n, len(b)))
+	n, err := f.Write(b)
+	if err == nil {
+		err = shortWrite(n, len(b))
 	}
-	if lock {
-		ok, err := f.TryLock(true)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			return nil, fmt.Errorf("%s: a new file is locked: %w", name, vfs.ErrNotSupported)
+	if err == nil && lock {
+		var ok bool
+		if ok, err = f.TryLock(true); err == nil && !ok {
+			err = fmt.Errorf("%s: a new file is locked: %w", name, vfs.ErrNotSupported)
 		}
 	}
-	if err := s.sync(f.Sync); err != nil {
+	if err == nil {
+		err = s.sync(f.Sync)
+	}
+	if err != nil {
+		f.Close()
+		s.fs.Remove(name)
 		return nil, err
 	}
 	return f, nil

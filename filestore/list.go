@@ -210,7 +210,7 @@ func mayBeActivity(t []byte) bool {
 
 // statWhole reads the whole log: its end is not what a healthy writer leaves.
 func (s *Store) statWhole(ctx context.Context, st *store.Stat) error {
-	l, err := s.scanSettled(ctx, st.ID)
+	l, err := s.scanSettled(ctx, st.ID, nil)
 	if err != nil {
 		return err
 	}

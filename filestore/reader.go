@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"runtime"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/strandline-dev/strandline/record"
@@ -37,6 +38,8 @@ type logScan struct {
 	lost   []lostRecord
 	damage []store.Range
 	owner  session.ID // whose file is damaged
+
+	check func(*record.Raw) (string, error) // Verify: what else must be right of a record
 
 	unsupported string
 	size        int64 // of the last segment when it was read
@@ -91,7 +94,51 @@ func (s *Store) Read(ctx context.Context, id session.ID) (*store.Snapshot, error
 	if session.ValidID(id) != nil {
 		return nil, &store.NotFoundError{ID: string(id)}
 	}
-	l, err := s.scanSettled(ctx, id)
+	l, err := s.scanSettled(ctx, id, nil)
+	if err != nil {
+		return nil, err
+	}
+	return s.snapshot(l, id), nil
+}
+
+// Verify is Read in which nothing is trusted: every link is computed and every blob is read.
+func (s *Store) Verify(ctx context.Context, id session.ID) (*store.Snapshot, error) {
+	if session.ValidID(id) != nil {
+		return nil, &store.NotFoundError{ID: string(id)}
+	}
+	var mu sync.Mutex
+	seen := map[string]string{}
+	blob := func(name string) (string, error) {
+		mu.Lock()
+		why, ok := seen[name]
+		mu.Unlock()
+		if ok {
+			return why, nil
+		}
+		_, err := s.GetBlob(ctx, name)
+		switch {
+		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrDamaged):
+			why = err.Error()
+		case err != nil:
+			return "", err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		seen[name] = why
+		return why, nil
+	}
+	check := func(raw *record.Raw) (why string, err error) {
+		if err := raw.Valid(); err != nil {
+			return err.Error(), nil
+		}
+		record.Blobs(raw.Data, func(name string) {
+			if why == "" && err == nil {
+				why, err = blob(name)
+			}
+		})
+		return why, err
+	}
+	l, err := s.scanSettled(ctx, id, check)
 	if err != nil {
 		return nil, err
 	}
@@ -100,9 +147,9 @@ func (s *Store) Read(ctx context.Context, id session.ID) (*store.Snapshot, error
 
 // scanSettled is scanLog for those who have no lease: what looks bad may be the work of somebody who
 // is writing right now.
-func (s *Store) scanSettled(ctx context.Context, id session.ID) (*logScan, error) {
+func (s *Store) scanSettled(ctx context.Context, id session.ID, check func(*record.Raw) (string, error)) (*logScan, error) {
 	for try := 0; ; try++ {
-		l, err := s.scanLog(ctx, id)
+		l, err := s.scanWith(ctx, id, check)
 		if err != nil || l.torn == nil && l.lost == nil && len(l.damage) == 0 {
 			return l, err
 		}
@@ -143,6 +190,10 @@ func (s *Store) snapshot(l *logScan, id session.ID) *store.Snapshot {
 
 // scanLog reads the header, the spans and the own segments of id.
 func (s *Store) scanLog(ctx context.Context, id session.ID) (*logScan, error) {
+	return s.scanWith(ctx, id, nil)
+}
+
+func (s *Store) scanWith(ctx context.Context, id session.ID, check func(*record.Raw) (string, error)) (*logScan, error) {
 	dir := s.dir(id)
 	h, bad, err := s.readHeader(dir, id)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -151,7 +202,7 @@ func (s *Store) scanLog(ctx context.Context, id session.ID) (*logScan, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &logScan{hdr: h, synced: session.None, time: h.CreatedAt}
+	l := &logScan{hdr: h, synced: session.None, time: h.CreatedAt, check: check}
 	var fe *record.FormatError
 	if errors.As(bad, &fe) {
 		l.unsupported = fe.Error()
@@ -251,7 +302,7 @@ func (s *Store) scanOwn(ctx context.Context, l *logScan, id session.ID, dir stri
 		}
 		path := filepath.Join(dir, segmentName(first))
 		g.Go(func() (err error) {
-			scans[i], err = s.scanSegment(ctx, id, path, first, limit, limit == session.None)
+			scans[i], err = s.scanSegment(ctx, id, path, first, limit, limit == session.None || l.check != nil, l.check)
 			return err
 		})
 	}
@@ -368,7 +419,7 @@ func (s *Store) gap(l *logScan, id session.ID, sc *segScan, bad []item, due, nex
 		}
 		r.Bytes = it.bad.Offset + it.bad.Bytes - r.Offset
 	}
-	if last && due > l.synced && due > sc.first && next > due {
+	if last && l.check == nil && due > l.synced && due > sc.first && next > due {
 		return true
 	}
 	l.hurt(id, r)
@@ -389,7 +440,7 @@ func (s *Store) ending(l *logScan, id session.ID, sc *segScan, bad []item, due s
 		case it.bad.Kind == record.Newer && it.bad.LF && it.why == "":
 			l.newer(sc, it)
 			return false
-		case due == sc.first:
+		case due == sc.first, l.check != nil && it.why != "":
 			l.hurt(id, store.Range{File: sc.path, Offset: it.bad.Offset, Bytes: it.bad.Bytes, First: due, Last: due, Detail: it.describe()})
 			return false
 		case it.bad.LF && !it.bad.Blank:

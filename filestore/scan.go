@@ -98,9 +98,11 @@ func readSegmentHead(f vfs.File) (record.Segment, int64, error) {
 }
 
 // scanSegment reads one segment. limit is the first seq of the next segment (None: there is none):
-// from there on nothing counts. With verify each link is computed, else stored links are taken.
-// Errors are those of the medium.
-func (s *Store) scanSegment(ctx context.Context, id session.ID, path string, first, limit session.Seq, verify bool) (*segScan, error) {
+// from there on nothing counts. With verify each link is computed, else stored links are taken. check,
+// if not nil, says what is wrong with a good record beyond its own bytes ("": nothing). Errors are
+// those of the medium.
+func (s *Store) scanSegment(ctx context.Context, id session.ID, path string, first, limit session.Seq, verify bool,
+	check func(*record.Raw) (string, error)) (*segScan, error) {
 	f, err := s.fs.OpenFile(path, vfs.ReadOnly)
 	if err != nil {
 		return nil, err
@@ -148,6 +150,17 @@ func (s *Store) scanSegment(ctx context.Context, id session.ID, path string, fir
 		}
 		if limit != session.None && r.Raw.Seq >= limit {
 			break
+		}
+		if check != nil {
+			why, err := check(&r.Raw)
+			if err != nil {
+				return nil, err
+			}
+			if why != "" {
+				p.endRun()
+				p.bad(record.Bad{Offset: r.At, Bytes: int64(len(r.Raw.Line())) + 1, LF: true, Seq: r.Raw.Seq}, why)
+				continue
+			}
 		}
 		p.good(&r.Raw, r.At)
 	}

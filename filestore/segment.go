@@ -233,7 +233,7 @@ func (w *writer) adopt(a *attempt) {
 	w.own = append(w.own, a.file)
 	w.next, w.synced = a.end, a.end
 	w.unsynced, w.kept = w.unsynced[:0], 0
-	w.looked = false
+	w.looked = a.roll // its place was looked at behind the link
 	w.broken = false
 	w.try = nil
 	w.tail.close()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 	"sync"
 	"syscall"
 )
@@ -17,9 +18,29 @@ func Trace(base FS, w io.Writer, name func(string) string) FS {
 		name = func(s string) string { return s }
 	}
 	var mu sync.Mutex
+	moved := map[string]string{} // an open file is printed with the name that it was given last
+	current := func(s string) string {
+		for old, now := range moved {
+			if rest, ok := strings.CutPrefix(s, old); ok {
+				return now + rest
+			}
+		}
+		return s
+	}
 	return Around(base, func(c *Call, do func() error) error {
 		err := do()
-		line := string(c.Op) + " " + name(c.Name)
+		mu.Lock()
+		defer mu.Unlock()
+		subject := c.Name
+		switch c.Op {
+		case OpWrite, OpRead, OpSync, OpSyncData, OpFileStat, OpLock, OpHasWriter:
+			subject = current(subject)
+		case OpLink, OpRename:
+			if err == nil {
+				moved[c.Name] = c.To
+			}
+		}
+		line := string(c.Op) + " " + name(subject)
 		if c.To != "" {
 			line += " -> " + name(c.To)
 		}
@@ -35,8 +56,6 @@ func Trace(base FS, w io.Writer, name func(string) string) FS {
 		case err != nil:
 			line += ": failed"
 		}
-		mu.Lock()
-		defer mu.Unlock()
 		fmt.Fprintln(w, line)
 		return err
 	})
