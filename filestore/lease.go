@@ -76,19 +76,14 @@ func (s *Store) takeLease(ctx context.Context, id session.ID) (*held, error) {
 
 // openError says why session.json cannot be opened for writing.
 func (s *Store) openError(id session.ID, path string, err error) error {
-	if !errors.Is(err, fs.ErrNotExist) {
-		info, serr := s.fs.Stat(path)
-		if serr == nil && !info.Mode().IsRegular() {
-			err = &notFileError{path, info.Mode()}
-		} else {
-			return s.readOnly(err)
-		}
-	} else if _, serr := s.fs.Stat(s.dir(id)); errors.Is(serr, fs.ErrNotExist) {
+	_, bad, rerr := s.readHeader(s.dir(id), id)
+	switch {
+	case errors.Is(rerr, fs.ErrNotExist):
 		return &store.NotFoundError{ID: string(id)}
-	} else if serr != nil {
-		return serr
+	case rerr == nil && bad != nil:
+		return &store.DamagedError{ID: id, Owner: id, Ranges: []store.Range{{File: path, Last: session.None, Detail: bad.Error()}}}
 	}
-	return &store.DamagedError{ID: id, Owner: id, Ranges: []store.Range{{File: path, First: 0, Last: session.None, Detail: err.Error()}}}
+	return s.readOnly(err)
 }
 
 // takeTail takes the shared lock on the last segment, which a living writer, whatever became of

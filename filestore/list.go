@@ -134,6 +134,8 @@ func (s *Store) statFiles(ctx context.Context, st *store.Stat, dir string) error
 func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names []session.Seq) error {
 	found := struct{ pos, activity, title bool }{}
 	seen := int64(0)
+	var newest *record.Raw                  // the last record, until its link was checked
+	due, mark := session.None, session.None // what lies above the highest mark must be whole
 	for i := len(names) - 1; i >= 0; i-- {
 		last := i == len(names)-1
 		path := filepath.Join(dir, segmentName(names[i]))
@@ -141,7 +143,7 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 		if !last {
 			limit = names[i+1]
 		}
-		clean := true
+		clean, enough := true, false
 		err := s.backward(path, func(line []byte, lf bool) bool {
 			if ctx.Err() != nil {
 				return false
@@ -157,18 +159,33 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 				}
 				return true
 			case err != nil && bytes.HasPrefix(line, []byte(`{"strandline":`)):
-				if last && !found.pos {
+				if h, err := record.ParseSegment(line); newest != nil && (err != nil || !follows(newest, h.Prev)) {
 					clean = false
 				}
 				return false
 			case err != nil:
-				clean = clean && (!last || found.pos)
+				clean = !last || due != session.None && due <= mark
 				return clean
 			case limit != session.None && raw.Seq >= limit:
 				return true
 			}
+			if last && (due == session.None || due > mark) {
+				if due != session.None && raw.Seq != due {
+					clean = false
+					return false
+				}
+				due, mark = raw.Seq-1, max(mark, raw.Synced)
+			}
+			if newest != nil {
+				l, ok := raw.Link()
+				if clean = string(raw.Type) == session.TypeLost || ok && follows(newest, l); !clean {
+					return false
+				}
+				newest = nil
+			}
 			if !found.pos {
 				found.pos = true
+				newest = &raw
 				st.Pos.Next = raw.Seq + 1
 				st.Pos.Link, _ = raw.Link()
 				st.Base = st.Pos.Next
@@ -182,7 +199,8 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 			if !found.activity && mayBeActivity(raw.Type) && session.IsActivity(raw.Event()) {
 				st.LastActivity, found.activity = raw.Time, true
 			}
-			return !(found.activity && (found.title || seen > titleWindow))
+			enough = found.activity && (found.title || seen > titleWindow) && (!last || due <= mark) && newest == nil
+			return !enough
 		})
 		if err != nil {
 			return err
@@ -190,14 +208,19 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if !clean {
+		if !clean || !found.pos {
 			return s.statWhole(ctx, st)
 		}
-		if found.activity && (found.title || seen > titleWindow) {
+		if enough {
 			break
 		}
 	}
 	return nil
+}
+
+func follows(r *record.Raw, prev session.Link) bool {
+	_, ok := r.CheckLink(prev)
+	return ok
 }
 
 func mayBeActivity(t []byte) bool {

@@ -377,7 +377,7 @@ func (s *Store) join(ctx context.Context, l *logScan, id session.ID, sc *segScan
 			continue
 		}
 		if len(bad) > 0 || it.run.first != due {
-			if s.gap(l, id, sc, bad, due, it.run.first, last) {
+			if s.gap(l, id, sc, bad, due, it.run.first, it.run.off, last) {
 				lost = true
 			}
 		}
@@ -400,15 +400,15 @@ func (s *Store) join(ctx context.Context, l *logScan, id session.ID, sc *segScan
 		return nil
 	}
 	if limit != session.None && due < limit {
-		s.gap(l, id, sc, bad, due, limit, false)
+		s.gap(l, id, sc, bad, due, limit, sc.size, false)
 	}
 	return nil
 }
 
-// gap judges the bad items between two good records; due..next-1 are missing. It reports whether loss
-// of power explains them.
-func (s *Store) gap(l *logScan, id session.ID, sc *segScan, bad []item, due, next session.Seq, last bool) bool {
-	r := store.Range{File: sc.path, First: due, Last: next - 1, Detail: "records are missing"}
+// gap judges the bad items between two good records, the second of which is at off; due..next-1 are
+// missing. It reports whether loss of power explains them.
+func (s *Store) gap(l *logScan, id session.ID, sc *segScan, bad []item, due, next session.Seq, off int64, last bool) bool {
+	r := store.Range{File: sc.path, Offset: off, First: due, Last: next - 1, Detail: "records are missing"}
 	for i, it := range bad {
 		if it.bad.Kind == record.Newer && it.bad.LF && it.why == "" {
 			l.newer(sc, &it)

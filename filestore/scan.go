@@ -112,6 +112,12 @@ func (s *Store) scanSegment(ctx context.Context, id session.ID, path string, fir
 	sc.head, sc.headLen, sc.headErr = readSegmentHead(f)
 	var re *record.Error
 	var fe *record.FormatError
+	if sc.headErr != nil {
+		if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
+			sc.headErr = &notFileError{path, info.Mode()}
+			return sc, nil
+		}
+	}
 	switch {
 	case errors.As(sc.headErr, &fe):
 		return sc, nil
