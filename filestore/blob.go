@@ -48,6 +48,9 @@ func (s *Store) shareStore(ctx context.Context) (vfs.File, error) {
 
 // PutBlob stores data under its name and returns when it is synced.
 func (s *Store) PutBlob(ctx context.Context, data []byte) (string, error) {
+	if err := context.Cause(ctx); err != nil {
+		return "", err
+	}
 	if err := s.writable(); err != nil {
 		return "", err
 	}
@@ -99,7 +102,10 @@ func (s *Store) badBlob(path string, n int64) error {
 }
 
 // GetBlob returns the blob's bytes, which have its name.
-func (s *Store) GetBlob(_ context.Context, name string) ([]byte, error) {
+func (s *Store) GetBlob(ctx context.Context, name string) ([]byte, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
 	if !record.ValidBlobName(name) {
 		return nil, fmt.Errorf("filestore: %q is not the name of a blob: %w", name, store.ErrNotFound)
 	}

@@ -129,7 +129,7 @@ func TestBitFlips(t *testing.T) {
 		step = 7
 	}
 	kinds := map[string]int{}
-	for i := 0; i < len(b); i += step {
+	for i := len(b) - 1; i >= 0; i -= step {
 		c := bytes.Clone(b)
 		c[i] ^= 1 << (i * 5 % 8)
 		reset(t, path, c)

@@ -26,6 +26,8 @@ import (
 // titleWindow is how far from the end of a log Stat looks for its title when it has everything else.
 const titleWindow = 128 << 10
 
+const titleByUser = "user" // the source of a title that a person gave
+
 // Stat returns what the ends of the session's files tell. Damage in the middle is found by Read.
 func (s *Store) Stat(ctx context.Context, id session.ID) (store.Stat, error) {
 	if session.ValidID(id) != nil {
@@ -134,6 +136,7 @@ func (s *Store) statFiles(ctx context.Context, st *store.Stat, dir string) error
 func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names []session.Seq) error {
 	found := struct{ pos, activity, title bool }{}
 	seen := int64(0)
+	title, whole := "", true
 	var newest *record.Raw                  // the last record, until its link was checked
 	due, mark := session.None, session.None // what lies above the highest mark must be whole
 	for i := len(names) - 1; i >= 0; i-- {
@@ -192,8 +195,8 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 			}
 			if !found.title && string(raw.Type) == session.TypeTitle {
 				var t session.Title
-				if json.Unmarshal(raw.Data, &t) == nil {
-					st.Title, found.title = t.Title, true
+				if json.Unmarshal(raw.Data, &t) == nil && (t.Source == titleByUser || title == "") {
+					title, found.title = t.Title, t.Source == titleByUser
 				}
 			}
 			if !found.activity && mayBeActivity(raw.Type) && session.IsActivity(raw.Event()) {
@@ -212,8 +215,13 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 			return s.statWhole(ctx, st)
 		}
 		if enough {
+			whole = false
 			break
 		}
+	}
+	// A person's title stays whatever comes behind it: any other one counts if all was seen.
+	if found.title || whole && st.Header.Parent == nil {
+		st.Title = title
 	}
 	return nil
 }
@@ -249,10 +257,8 @@ func (s *Store) statWhole(ctx context.Context, st *store.Stat) error {
 		st.State = store.StateOK
 	}
 	v := &view{s: s, id: st.ID, segs: l.segs, n: l.pos.Next}
-	own := session.Seq(0)
-	if l.hdr.Parent != nil {
-		own = l.hdr.SeedLength
-	}
+	own := min(l.hdr.SeedLength, v.n)
+	byUser := false
 	for ev, err := range v.Range(own, v.n) {
 		if err != nil {
 			return err
@@ -262,8 +268,8 @@ func (s *Store) statWhole(ctx context.Context, st *store.Stat) error {
 		}
 		if ev.Type == session.TypeTitle {
 			var t session.Title
-			if json.Unmarshal(ev.Data, &t) == nil {
-				st.Title = t.Title
+			if json.Unmarshal(ev.Data, &t) == nil && (t.Source == titleByUser || !byUser && own == 0) {
+				st.Title, byUser = t.Title, t.Source == titleByUser
 			}
 		}
 	}
@@ -450,7 +456,10 @@ func (s *Store) rows(ctx context.Context) ([]store.Stat, error) {
 }
 
 // Match returns the ids that begin with prefix.
-func (s *Store) Match(_ context.Context, prefix string, limit int) ([]session.ID, error) {
+func (s *Store) Match(ctx context.Context, prefix string, limit int) ([]session.ID, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
 	ids, err := s.ids(prefix)
 	if limit > 0 && len(ids) > limit {
 		ids = ids[:limit]

@@ -56,25 +56,28 @@ func (l *logScan) hurt(owner session.ID, r store.Range) {
 // readHeader reads session.json in dir. bad says what is wrong with it, if it can be read at all.
 func (s *Store) readHeader(dir string, id session.ID) (h session.Header, bad error, err error) {
 	path := filepath.Join(dir, headerName)
-	b, _, err := s.readFile(path, maxHeader)
-	var nf *notFileError
-	switch {
-	case errors.As(err, &nf):
-		return h, err, nil
-	case errors.Is(err, fs.ErrNotExist):
+	var b []byte
+	for try := 0; ; try++ {
+		b, _, err = s.readFile(path, maxHeader)
+		if err == nil {
+			break
+		}
+		var nf *notFileError
 		info, serr := s.fs.Stat(dir)
-		if serr != nil || info == nil {
-			return h, nil, err
-		}
-		if !info.IsDir() {
+		switch {
+		case errors.As(err, &nf):
+			return h, err, nil
+		case errors.Is(serr, fs.ErrNotExist):
+			return h, nil, serr
+		case serr == nil && !info.IsDir():
 			return h, &notFileError{dir, info.Mode()}, nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return h, nil, err
+		case try > 0: // the second time: it did not just come into being
+			return h, errors.New("it has no " + headerName), nil
 		}
-		return h, errors.New("it has no " + headerName), nil
-	case err != nil && s.isFile(dir):
-		return h, errors.New("a file where a directory should be"), nil
-	case err != nil:
-		return h, nil, err
-	case len(b) == 0:
+	}
+	if len(b) == 0 {
 		return h, errors.New(headerName + " is empty"), nil
 	}
 	h, err = record.ParseHeader(b)
@@ -82,11 +85,6 @@ func (s *Store) readHeader(dir string, id session.ID) (h session.Header, bad err
 		err = fmt.Errorf("%s is that of %s", headerName, h.ID)
 	}
 	return h, err, nil
-}
-
-func (s *Store) isFile(name string) bool {
-	info, err := s.fs.Stat(name)
-	return err == nil && !info.IsDir()
 }
 
 // Read returns a valid prefix of the log of id, also while someone writes.

@@ -421,8 +421,7 @@ func (w *writer) encode(ctx context.Context, events []session.Event) (end store.
 		n := len(w.unsynced)
 		w.unsynced, end.Link = record.Append(w.unsynced, ev, end.Link, mark)
 		if n = len(w.unsynced) - n; n > record.MaxRecord {
-			return end, lock, fmt.Errorf("filestore: session %s: event %d has %d bytes; a record has at most %d: split it or pass it as blobs",
-				w.id, ev.Seq, n, record.MaxRecord)
+			return end, lock, &store.TooLargeError{ID: w.id, Seq: ev.Seq, Bytes: n, Limit: record.MaxRecord}
 		}
 		end.Next++
 		mark = session.None
