@@ -1,9 +1,11 @@
 package record
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"strings"
 	"testing"
 
@@ -83,6 +85,36 @@ func BenchmarkScan(b *testing.B) {
 			perRecord(b, len(log))
 		})
 	}
+}
+
+// A million records through a Reader with a window of 256 KiB, as a load reads them.
+func BenchmarkReaderMillion(b *testing.B) {
+	log := benchLog(true)
+	const times = 1_000_000/benchN + 1
+	buf := make([]byte, 256<<10)
+	b.ReportAllocs()
+	for b.Loop() {
+		parts := make([]io.Reader, times)
+		for i := range parts {
+			parts[i] = bytes.NewReader(log)
+		}
+		r := NewReader(io.MultiReader(parts...), 0, buf)
+		n := 0
+		for {
+			t, err := r.Next()
+			if err != nil || t == Broken {
+				b.Fatal(t, err)
+			}
+			if t == End {
+				break
+			}
+			n++
+		}
+		if n != times*benchN {
+			b.Fatal(n)
+		}
+	}
+	b.SetBytes(int64(times * len(log)))
 }
 
 func BenchmarkScanEvents(b *testing.B) {

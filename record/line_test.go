@@ -245,6 +245,39 @@ func TestEveryBitAndCut(t *testing.T) {
 	}
 }
 
+// If only the link of a record is damaged, the record is good, and the next one proves it.
+func TestDamagedLink(t *testing.T) {
+	first, link := Append(nil, goldens[0].ev, session.Link{}, session.None)
+	second, _ := Append(nil, goldens[1].ev, link, session.None)
+	first = first[:len(first)-1]
+	at := len(first) - 2 - sumLen - linkLen
+	for _, c := range []byte("A*\"\x00\n") {
+		bad := append([]byte(nil), first...)
+		if bad[at] == c {
+			t.Fatal("not damaged")
+		}
+		bad[at] = c
+		raw, err := Parse(bad)
+		if err != nil {
+			t.Fatalf("%q: %v", c, err)
+		}
+		if _, ok := raw.Link(); ok != (c == 'A') {
+			t.Errorf("%q: a link: %v", c, ok)
+		}
+		right, ok := raw.CheckLink(session.Link{})
+		if ok || right != link {
+			t.Errorf("%q: link %s %v, want %s, false", c, right, ok, link)
+		}
+		next, err := Parse(second[:len(second)-1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := next.CheckLink(right); !ok {
+			t.Errorf("%q: the next record does not follow", c)
+		}
+	}
+}
+
 func genData() *rapid.Generator[jsontext.Value] {
 	return rapid.Custom(func(t *rapid.T) jsontext.Value {
 		var value func(depth int) string

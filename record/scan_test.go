@@ -211,3 +211,25 @@ func TestDamageIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// The longest line that may be read is read, whatever the window; one more byte is too long.
+func TestLongestLine(t *testing.T) {
+	sized := func(n int) []byte {
+		ev := session.Event{Type: "x/y", Data: jsontext.Value(`{"a":""}`)}
+		line, _ := Append(nil, ev, session.Link{}, session.None)
+		ev.Data = jsontext.Value(`{"a":"` + strings.Repeat("x", n-len(line)) + `"}`)
+		line, _ = Append(nil, ev, session.Link{}, session.None)
+		return line
+	}
+	for n, want := range map[int]string{MaxRecord: "0@0", MaxLine: "0@0", MaxLine + 1: fmt.Sprintf("too long for a record@0+%d", MaxLine+1)} {
+		line := sized(n)
+		if len(line) != n {
+			t.Fatal(len(line), n)
+		}
+		for _, size := range []int{4096, 1 << 20, 4 << 20} {
+			if diff := cmp.Diff([]string{want}, found(t, bytes.NewReader(line), 0, make([]byte, size))); diff != "" {
+				t.Errorf("%d bytes, window %d (-want +got)\n%s", n, size, diff)
+			}
+		}
+	}
+}
