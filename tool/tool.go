@@ -30,6 +30,9 @@ type Definition struct {
 	Description string         // written for the model
 	Parameters  jsontext.Value // JSON Schema of the arguments, of type object; empty = no arguments are checked
 
+	// Aliases are other names under which models give an argument, to the names of Parameters.
+	Aliases map[string]string
+
 	Parallel   bool // calls may overlap with other calls that say so
 	ReadOnly   bool // changes nothing outside the harness; allowed under every policy
 	Idempotent bool // a repeated call does no harm
@@ -276,6 +279,7 @@ func (s Set) Prepare(callID, name, rawArguments string) (Prepared, *Result) {
 	if len(args) == 0 || string(args) == "null" {
 		args = jsontext.Value("{}")
 	}
+	args = e.def.canonical(args)
 	if err := e.check(args); err != nil {
 		hint := ""
 		if n := len(e.def.Parameters); n > 0 && n <= maxSchemaEcho {

@@ -20,7 +20,8 @@ import (
 func bashTool(o Options) tool.Definition {
 	env := environment(o)
 	return tool.Definition{
-		Name: "bash",
+		Name:    "bash",
+		Aliases: bashAliases,
 		Description: fmt.Sprintf("Runs a shell command in the workspace and returns its output (stdout and stderr together) and exit code. "+
 			"Each call is a new shell: no directory or variable is kept. No terminal and no input: commands that ask questions fail. "+
 			"The command is stopped after %v unless timeoutSeconds says otherwise. Prefer read, edit, glob and grep for files.", o.BashTimeout),

@@ -28,7 +28,8 @@ const fileTimeout = time.Minute
 
 func readTool(w *workspace) tool.Definition {
 	return tool.Definition{
-		Name: "read",
+		Name:    "read",
+		Aliases: readAliases,
 		Description: "Reads a text file of the workspace. Each line is shown after its number and a tab; neither is part of the file. " +
 			"Shows up to 2000 lines or 30 KiB at a time and says how to go on. For directories use ls.",
 		Parameters: jsontext.Value(`{"type":"object","properties":{` +
@@ -153,7 +154,8 @@ func edits(w *workspace) func(jsontext.Value) bool {
 
 func writeTool(w *workspace) tool.Definition {
 	return tool.Definition{
-		Name: "write",
+		Name:    "write",
+		Aliases: writeAliases,
 		Description: "Writes a whole file of the workspace: creates it, with its directories, or replaces all of its content. " +
 			"To change a part of a file use edit.",
 		Parameters: jsontext.Value(`{"type":"object","properties":{` +
@@ -200,7 +202,8 @@ func countLines(s string) int {
 
 func editTool(w *workspace) tool.Definition {
 	return tool.Definition{
-		Name: "edit",
+		Name:    "edit",
+		Aliases: editAliases,
 		Description: "Replaces a piece of text in a file of the workspace. oldString has to be exactly what the file holds, " +
 			"white space included and without the line numbers of read, and has to occur once; give more lines around it to make it unique, or set replaceAll.",
 		Parameters: jsontext.Value(`{"type":"object","properties":{` +
@@ -344,7 +347,8 @@ func clipLine(s string, n int) string {
 
 func lsTool(w *workspace) tool.Definition {
 	return tool.Definition{
-		Name: "ls",
+		Name:    "ls",
+		Aliases: lsAliases,
 		Description: "Lists a directory of the workspace: one name per line, sorted; directories end with /, links show their target, files their size in bytes. " +
 			"Hidden files are listed.",
 		Parameters: jsontext.Value(`{"type":"object","properties":{` +

@@ -33,7 +33,8 @@ func (p *place) below(rel string) string {
 
 func globTool(w *workspace) tool.Definition {
 	return tool.Definition{
-		Name: "glob",
+		Name:    "glob",
+		Aliases: globAliases,
 		Description: "Finds files of the workspace by name: * matches within one directory, ** any directories, {a,b} either, [a-z] a range. " +
 			"A pattern without / is looked for at every depth. Sorted by path. Leaves out .git and what .gitignore excludes.",
 		Parameters: jsontext.Value(`{"type":"object","properties":{` +
@@ -92,7 +93,8 @@ func globMatcher(pattern string) (func(string) bool, error) {
 
 func grepTool(w *workspace) tool.Definition {
 	return tool.Definition{
-		Name: "grep",
+		Name:    "grep",
+		Aliases: grepAliases,
 		Description: "Searches the text files of the workspace, line by line, for a regular expression (RE2 syntax: no back references, no look-around). " +
 			"Shows path:line: text, sorted by path. Leaves out .git, binary files and what .gitignore excludes.",
 		Parameters: jsontext.Value(`{"type":"object","properties":{` +
