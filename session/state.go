@@ -194,7 +194,7 @@ func (s *State) Apply(ev Event) error {
 	if ev.Seq != s.next {
 		return s.reject(ev, fmt.Sprintf("the next seq is %d", s.next), nil)
 	}
-	k, known := s.reg.lookup(ev.Type)
+	k, known := s.kindOf(ev.Type)
 	switch {
 	case !known && !ev.Ignorable:
 		return s.reject(ev, "no package declared the type and it is not ignorable", nil)
