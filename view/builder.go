@@ -112,7 +112,7 @@ func (b *Builder) Update(items []session.Item, st session.State) View {
 	v.Notes = slices.Clip(append(v.Notes, missing...))
 	b.shared = len(b.msgs)
 	if b.opt.MergeRoles {
-		v.Messages = b.merged.update(b.msgs, b.dirty)
+		v.Messages = b.merged.update(b.msgs, b.dirty, b.opt.Provider)
 	}
 	b.dirty = len(b.msgs)
 	v.Messages = slices.Clip(v.Messages)

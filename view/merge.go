@@ -13,8 +13,8 @@ type merger struct {
 	shared int   // out[:shared] was handed out
 }
 
-// update returns msgs merged; those below dirty are the ones of the last call.
-func (g *merger) update(msgs []message.Message, dirty int) []message.Message {
+// update returns msgs merged for provider; those below dirty are the ones of the last call.
+func (g *merger) update(msgs []message.Message, dirty int, provider string) []message.Message {
 	n := len(g.out)
 	for n > 0 && g.from[n-1] >= dirty {
 		n--
@@ -42,7 +42,11 @@ func (g *merger) update(msgs []message.Message, dirty int) []message.Message {
 			m.Content = nil
 			for _, part := range msgs[i:j] {
 				m.Content = append(m.Content, part.Content...)
+				if m.Source.Provider != provider && part.Source.Provider == provider {
+					m.Source = part.Source
+				}
 			}
+			m.Source.ReplayState = nil // it stands for one message, not for the joined one
 		}
 		g.out, g.from = append(g.out, m), append(g.from, i)
 		i = j

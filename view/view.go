@@ -70,7 +70,8 @@ type Options struct {
 	// in particular: parts bound to any named provider are dropped.
 	Provider string
 	// MergeRoles joins neighbouring messages of one role into one, for providers that want the roles to
-	// alternate. The joined message has the id and source of the first.
+	// alternate. The joined message has the id of the first and the source of the first that the
+	// provider made, without its replay state, which stands for one message only.
 	MergeRoles bool
 	// MediaTypes are the image types that may be sent; nil: png, jpeg, gif and webp.
 	MediaTypes []string
