@@ -289,18 +289,17 @@ func checkSurface(t *rapid.T) {
 // A clone and its original share nothing that shows, whatever is done to either.
 func TestCloneIndependence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		evs := sessiontest.Garbage(t, 30)
+		evs := sessiontest.Live(t, 40).Events()
 		h := session.Header{ID: "g"}
 		type held struct {
-			st   session.State
-			evs  session.Events
-			plan session.Events
+			st  session.State
+			evs session.Events
 		}
 		states := []held{{st: session.NewState(h, sessiontest.Registry())}}
-		for range 60 {
+		for range 200 {
 			i := rapid.IntRange(0, len(states)-1).Draw(t, "state")
 			s := &states[i]
-			if len(states) < 6 && rapid.IntRange(0, 4).Draw(t, "clone") == 0 {
+			if len(states) < 12 && rapid.IntRange(0, 9).Draw(t, "clone") == 9 {
 				states = append(states, held{st: s.st.Clone(), evs: s.evs[:len(s.evs):len(s.evs)]})
 				continue
 			}
