@@ -13,9 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -383,17 +381,6 @@ func (r *run) healthy(ctx context.Context) error {
 	}
 	r.claim("healthy", nil, "Every sum and every link of both sessions is right.")
 	return nil
-}
-
-// endDeployment ends the command that outlived the killed child.
-func (r *run) endDeployment() {
-	b, err := os.ReadFile(filepath.Join(r.dir, workDir, pidFile))
-	if err != nil {
-		return
-	}
-	if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && pid > 1 {
-		_ = syscall.Kill(-pid, syscall.SIGKILL) // its group is its own: the tool made it so
-	}
 }
 
 // hashTree returns one value for the names and bytes of all files below dir.
