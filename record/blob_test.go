@@ -72,11 +72,19 @@ func TestBlobErrors(t *testing.T) {
 	m := blobMap{}
 	good, _ := m.put([]byte(`"abc"`))
 	wrong, _ := m.put([]byte(`abcde`))
+	tail, _ := m.put([]byte(`abc"`))
+	head, _ := m.put([]byte(`"abc`))
+	one, _ := m.put([]byte(`"`))
+	m[strings.ToUpper(good)] = m[good]
 	gone := BlobName([]byte("gone"))
 	for name, in := range map[string]string{
 		"not found":         `{"a":{"$blob":"` + gone + `","bytes":5}}`,
 		"other length":      `{"a":{"$blob":"` + good + `","bytes":6}}`,
 		"not a string":      `{"a":{"$blob":"` + wrong + `","bytes":5}}`,
+		"no first quote":    `{"a":{"$blob":"` + tail + `","bytes":4}}`,
+		"no last quote":     `{"a":{"$blob":"` + head + `","bytes":4}}`,
+		"one quote":         `{"a":{"$blob":"` + one + `","bytes":1}}`,
+		"no brace":          `"$blob":"` + good + `","bytes":5}`,
 		"no bytes":          `{"a":{"$blob":"` + good + `"}}`,
 		"more members":      `{"a":{"$blob":"` + good + `","bytes":5,"x":1}}`,
 		"not first":         `{"a":{"x":1,"$blob":"` + good + `","bytes":5}}`,

@@ -76,6 +76,12 @@ func TestNewerMajor(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
+	for _, line := range []string{`{"strandline":7,`, `{"strandline":2,"session":"abcd","first":0,"prev":"AAAAAAAAAAAAAAAA","sum":"SdWXSw"}`} {
+		var e *Error
+		if _, err := ParseSegment([]byte(line)); !errors.As(err, &e) {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
 	sealed = appendSum([]byte(`{"format":2,"id":7`), 0)
 	for _, line := range []string{string(sealed), `{"id":[],"format":99}`} {
 		var f *FormatError

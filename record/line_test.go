@@ -96,6 +96,8 @@ func TestParseStrict(t *testing.T) {
 		{"escape in type", `{"seq":5,"time":1,"type":"a\/b","data":{}`, BadEnvelope, 27},
 		{"space in type", `{"seq":5,"time":1,"type":"a b","data":{}`, BadEnvelope, 27},
 		{"empty type", `{"seq":5,"time":1,"type":"","data":{"x":1}`, BadEnvelope, 26},
+		{"longest type", `{"seq":5,"time":1,"type":"` + strings.Repeat("t", 128) + `","data":{}`, 255, 0},
+		{"type too long", `{"seq":5,"time":1,"type":"` + strings.Repeat("t", 129) + `","data":{}`, BadEnvelope, 155},
 		{"leading zero", `{"seq":05,"time":1,"type":"a/b","data":{}`, BadEnvelope, 7},
 		{"negative seq", `{"seq":-5,"time":1,"type":"a/b","data":{}`, BadEnvelope, 7},
 		{"minus zero", `{"seq":5,"time":-0,"type":"a/b","data":{}`, BadEnvelope, 16},

@@ -97,6 +97,9 @@ func TestBadLines(t *testing.T) {
 			[]string{fmt.Sprintf("not a record@%d+6", at[1]), fmt.Sprintf("not a record@%d+1", at[1]+6), fmt.Sprintf("5@%d", at[1]+7)}, session.None},
 		{"long", cat(long, rec(5)),
 			[]string{fmt.Sprintf("too long for a record@%d+%d", at[1], len(long)), fmt.Sprintf("5@%d", at[1]+len(long))}, session.None},
+		{"long, with a record at its end", cat(cut(long, 1), rec(4), rec(5)),
+			[]string{fmt.Sprintf("too long for a record@%d+%d", at[1], len(long)-1+len(rec(4))), fmt.Sprintf("5@%d", at[1]+len(long)-1+len(rec(4)))}, session.None},
+		{"something and a MiB and more of zeros", cat([]byte("a"), make([]byte, 3<<20)), []string{fmt.Sprintf("zeros@%d+%d", at[1], 3<<20+1)}, session.None},
 		{"long and torn", cut(long, 1), []string{fmt.Sprintf("too long for a record@%d+%d", at[1], len(long)-1)}, session.None},
 		{"a MiB and more of zeros", make([]byte, 3<<20), []string{fmt.Sprintf("zeros@%d+%d", at[1], 3<<20)}, session.None},
 	}
@@ -147,6 +150,19 @@ func TestWindows(t *testing.T) {
 		if diff := cmp.Diff(want, found(t, r, 77, make([]byte, 4096))); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", name, diff)
 		}
+	}
+}
+
+// The memory of a Reader does not grow with what a file holds.
+func TestReaderIsBounded(t *testing.T) {
+	rd := NewReader(bytes.NewReader(make([]byte, 8<<20)), 0, make([]byte, 5000))
+	for tok, err := rd.Next(); tok != End; tok, err = rd.Next() {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(rd.buf) > MaxLine+1 {
+		t.Errorf("the buffer has %d bytes", len(rd.buf))
 	}
 }
 
@@ -230,6 +246,25 @@ func TestLongestLine(t *testing.T) {
 			if diff := cmp.Diff([]string{want}, found(t, bytes.NewReader(line), 0, make([]byte, size))); diff != "" {
 				t.Errorf("%d bytes, window %d (-want +got)\n%s", n, size, diff)
 			}
+		}
+	}
+}
+
+// An over-long line stays one line, whatever its later windows look like.
+func TestLongLineInWindows(t *testing.T) {
+	log, at := testLog(2)
+	for name, end := range map[string][]byte{"a record": log[:at[1]], "zeros": make([]byte, 50)} {
+		var s Scanner
+		s.Feed(bytes.Repeat([]byte("a"), MaxLine+1), false)
+		if tok := s.Next(); tok != More {
+			t.Fatal(tok)
+		}
+		s.Feed(end, true)
+		if tok := s.Next(); tok != Broken || s.Bad.Bytes != int64(MaxLine+1+len(end)) || s.Bad.Blank {
+			t.Errorf("%s: token %d, %+v", name, tok, s.Bad)
+		}
+		if tok := s.Next(); tok != End {
+			t.Errorf("%s: token %d behind it", name, tok)
 		}
 	}
 }
