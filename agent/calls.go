@@ -17,8 +17,9 @@ type call struct {
 	index     int
 	block     message.Block // the tool-call
 	prep      tool.Prepared
-	askID     string // "": nobody was asked
-	settled   bool   // has its result
+	askID     string      // "": nobody was asked
+	policy    tool.Policy // under which the question was put
+	settled   bool        // has its result
 }
 
 // runCalls brings the calls of a step to their results. First all of them are prepared and decided, so that
@@ -79,7 +80,7 @@ func (t *turn) settleOrAsk(gate tool.Gate, c *call) (asked bool, err error) {
 	prep, bad := t.a.kit.Tools.Prepare(c.block.ID, c.block.Name, c.block.Arguments)
 	var verdict tool.Verdict
 	if bad == nil {
-		c.prep = prep
+		c.prep, c.policy = prep, gate.Policy
 		verdict = gate.Before(t.ctx, prep)
 		if verdict.Action == tool.Ask && c.askID != "" {
 			return true, nil // asked by an earlier life, asked again
@@ -253,7 +254,6 @@ func (p *pool) one(c *call) error {
 // await waits for the answer to a call's question. A denied call gets its result.
 func (p *pool) await(c *call) (allowed bool, err error) {
 	a := p.a
-	policy := a.policy(a.s.State())
 	for {
 		a.mu.Lock()
 		d, ok := a.answers[c.askID]
@@ -269,8 +269,8 @@ func (p *pool) await(c *call) (allowed bool, err error) {
 			}
 			return false, p.result(c, session.None, tool.Denied(c.block.Name, tool.Verdict{Action: tool.Deny, Reason: reason}))
 		}
-		if now := a.policy(a.s.State()); now != policy {
-			policy = now
+		if now := a.policy(a.s.State()); now != c.policy {
+			c.policy = now
 			if err := p.reconsider(c); err != nil {
 				return false, err
 			}

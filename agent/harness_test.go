@@ -60,7 +60,8 @@ type flaky struct {
 	*memstore.Store
 	mu      sync.Mutex
 	failing error
-	synced  func(session.Prefix)
+	synced  func(session.Prefix) // told what is synced, each time
+	next    session.Seq          // synced up to here
 	flushes int
 }
 
@@ -68,6 +69,12 @@ func (f *flaky) fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failing = err
+}
+
+func (f *flaky) syncedTo() session.Seq {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.next
 }
 
 func (f *flaky) Create(ctx context.Context, h session.Header) (store.Writer, error) {
@@ -103,6 +110,7 @@ func (w *flakyWriter) Flush(ctx context.Context) (store.Pos, error) {
 	}
 	pos, err := w.Writer.Flush(ctx)
 	w.f.flushes++
+	w.f.next = pos.Next
 	if w.f.synced != nil && err == nil {
 		w.f.synced(w.Writer.Stored())
 	}
@@ -460,3 +468,43 @@ func echo(name string) tool.Definition {
 }
 
 func use(id, name string) message.Block { return message.CallBlock(id, name, "{}") }
+
+// untilLog waits until the log holds a line.
+func (w *world) untilLog(a *agent.Agent, line string) {
+	w.t.Helper()
+	for {
+		_, more, err := a.Session().From(a.Session().Head())
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if strings.Contains(shape(w.t, a.Session()), line+"\n") {
+			return
+		}
+		select {
+		case <-more:
+		case <-w.ctx.Done():
+			w.t.Fatalf("no %q:\n%s", line, shape(w.t, a.Session()))
+		}
+	}
+}
+
+// copyOf is the medium of a machine on which only these events of a session are left.
+func copyOf(t testing.TB, h session.Header, evs []session.Event) *memstore.Memory {
+	t.Helper()
+	mem := new(memstore.Memory)
+	st := mem.Open(memstore.Options{Now: time.Now, Program: "before", PID: 1})
+	defer st.Close()
+	w, err := st.Create(context.Background(), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(evs) > 0 {
+		if _, err := w.Append(context.Background(), evs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return mem
+}

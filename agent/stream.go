@@ -77,6 +77,9 @@ func (t *turn) stream(req llm.Request) (ans answer, err error) {
 	}
 	t.count(reply.Usage)
 	if fail != nil && len(out.Message.Content) == 0 && reply.Usage == nil {
+		if err := log(coal.Flush()); err != nil { // what was shown is in the log
+			ans.fatal, fail = true, err
+		}
 		return ans, fail
 	}
 	if reply.Finish == llm.FinishLength {
