@@ -100,6 +100,9 @@ func (h *Health) examine(snap *store.Snapshot) {
 	if t := snap.Torn; t != nil {
 		h.note("torn", snap.Pos.Next, "%d bytes behind the last record in %s at byte %d; the next life leaves them where they are", t.Bytes, t.File, t.Offset)
 	}
+	for _, t := range snap.Left {
+		h.note("torn", t.First, "%d bytes behind the last record in %s at byte %d, which a writer left when it died; the log goes on in the next file", t.Bytes, t.File, t.Offset)
+	}
 	if n := len(snap.Lost); n > 0 {
 		h.note("lost", snap.Lost[0].Seq, "%d records were never known to be on disk and are bad, as after loss of power; the next life marks them", n)
 	}

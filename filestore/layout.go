@@ -31,6 +31,7 @@ const (
 	defaultRoll = 16 << 20
 	maxSyncs    = 32
 	patience    = 100 * time.Millisecond // for locks that a probe holds for a moment
+	grace       = 50 * time.Millisecond  // for the lease of a process that has just died
 )
 
 // Options are what a Store needs from outside.
@@ -229,7 +230,7 @@ func (s *Store) version() error {
 	}
 	if f.Strandline > session.Format {
 		return &store.ReadOnlyError{Path: s.root, Cause: fmt.Errorf(
-			"its format %d is newer than %d, which this program writes: use a newer program", f.Strandline, session.Format)}
+			"%w: its format %d is newer than %d, which this program writes", store.ErrUnsupported, f.Strandline, session.Format)}
 	}
 	return nil
 }

@@ -40,7 +40,9 @@ func (s *Store) isAt(h *held) (bool, fs.FileInfo, error) {
 	return s.fs.SameFile(now, h.info), now, nil
 }
 
-// takeLease locks session.json exclusively. Readers never touch it, so a refusal is an answer.
+// takeLease locks session.json exclusively. Readers never touch it, so a refusal is an answer, but for one
+// case: a process that is killed while it starts a child leaves its locks to that child until the child has
+// become another program. So a refusal is tried again for a moment.
 func (s *Store) takeLease(ctx context.Context, id session.ID) (*held, error) {
 	path := filepath.Join(s.dir(id), headerName)
 	for range 100 {
@@ -49,6 +51,13 @@ func (s *Store) takeLease(ctx context.Context, id session.ID) (*held, error) {
 			return nil, s.openError(id, path, err)
 		}
 		ok, err := f.TryLock(true)
+		for left := grace; !ok && err == nil && left > 0; left -= 10 * time.Millisecond {
+			if err := wait(ctx, 10*time.Millisecond); err != nil {
+				f.Close()
+				return nil, err
+			}
+			ok, err = f.TryLock(true)
+		}
 		if err != nil {
 			f.Close()
 			return nil, &store.ReadOnlyError{Path: s.root, Cause: err}

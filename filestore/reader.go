@@ -35,6 +35,7 @@ type logScan struct {
 	pos    store.Pos
 	synced session.Seq // highest mark
 	torn   *store.Range
+	left   []store.Range // Verify: torn tails of earlier segments
 	lost   []lostRecord
 	damage []store.Range
 	owner  session.ID // whose file is damaged
@@ -178,7 +179,7 @@ func (s *Store) hasWriter(path string) (bool, error) {
 // snapshot makes the Snapshot of a scan.
 func (s *Store) snapshot(l *logScan, id session.ID) *store.Snapshot {
 	v := &view{s: s, id: id, segs: l.segs, n: l.pos.Next}
-	snap := &store.Snapshot{Header: l.hdr, Prefix: v, Pos: l.pos, Torn: l.torn, Damage: l.damage,
+	snap := &store.Snapshot{Header: l.hdr, Prefix: v, Pos: l.pos, Torn: l.torn, Left: l.left, Damage: l.damage,
 		Unsupported: l.unsupported, Release: v.release}
 	for _, r := range l.lost {
 		snap.Lost = append(snap.Lost, r.ev)
@@ -309,6 +310,9 @@ func (s *Store) scanOwn(ctx context.Context, l *logScan, id session.ID, dir stri
 	}
 	for _, sc := range scans {
 		l.synced = max(l.synced, sc.synced)
+		if !end { // of a span only the part that is inherited is ours to tell of
+			l.left = append(l.left, sc.left...)
+		}
 	}
 	for i, sc := range scans {
 		last := i == len(scans)-1 && !end

@@ -9,6 +9,7 @@ import (
 
 	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
 	"github.com/strandline-dev/strandline/vfs"
 )
 
@@ -58,8 +59,9 @@ type segScan struct {
 	headErr error // the first line is no header of this segment
 	headLen int64
 	items   []item
-	synced  session.Seq // highest mark in it
-	size    int64       // bytes read through: the end of the file, unless limit ended the pass
+	synced  session.Seq   // highest mark in it
+	left    []store.Range // with check: torn bytes behind the last record that counts
+	size    int64         // bytes read through: the end of the file, unless limit ended the pass
 }
 
 // fileReader reads a file from an offset on.
@@ -171,7 +173,28 @@ func (s *Store) scanSegment(ctx context.Context, id session.ID, path string, fir
 		p.good(&r.Raw, r.At)
 	}
 	p.endRun()
+	if limit != session.None && p.due >= limit && check != nil {
+		return sc, p.behind(ctx, r)
+	}
 	return sc, nil
+}
+
+// behind looks for torn bytes behind the last record that counts. Good records there were written again in
+// the next segment, and bad lines have their marks in it.
+func (p *pass) behind(ctx context.Context, r *record.Reader) error {
+	for n := 0; ; n++ {
+		if n%1024 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		tok, err := r.Next()
+		if err != nil || tok == record.End {
+			return err
+		}
+		if b := r.Bad; tok == record.Broken && (!b.LF || b.Blank) {
+			it := item{bad: b}
+			p.left = append(p.left, store.Range{File: p.path, Offset: b.Offset, Bytes: b.Bytes, First: p.due, Last: p.due - 1, Detail: it.describe()})
+		}
+	}
 }
 
 // pass is the state of a scan.

@@ -88,6 +88,9 @@ type Snapshot struct {
 	Pos    Pos // the end of Prefix
 	// Torn is what a dead writer left behind the last good record: skipped, harmless. Nil if nothing.
 	Torn *Range
+	// Left are the torn tails of earlier lives, behind which a later one went on: skipped, harmless. Only
+	// Verify looks for them.
+	Left []Range
 	// Lost are bad records above the last synced mark, which loss of power explains: the marks that the
 	// next life writes in their place (session/lost events, and copies of good records behind them).
 	Lost []session.Event

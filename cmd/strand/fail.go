@@ -115,6 +115,9 @@ func explain(what string, err error) *failure {
 	case errors.As(err, &unsupported):
 		f.exit, f.code, f.why = exitUnsupported, "unsupported", unsupported.Error()
 		f.hint = "use a newer strand to go on with it"
+	case errors.As(err, &readOnly) && errors.Is(err, store.ErrUnsupported):
+		f.exit, f.code, f.why = exitUnsupported, "unsupported", readOnly.Error()
+		f.hint = "use a newer strand, or work in another store with --store DIR"
 	case errors.As(err, &readOnly):
 		f.exit, f.code, f.why = exitFailed, "read-only", readOnly.Error()
 		f.hint = "make it writable, or work in another store with --store DIR"
