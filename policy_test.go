@@ -43,6 +43,7 @@ var arrows = map[string]struct{ in, out string }{
 	"app":                 {"*", json + " golang.org/x/sync golang.org/x/term golang.org/x/sys"},
 	"bench":               {"*", json + " golang.org/x/sync"},
 	"demo":                {"*", json},
+	"scenario":            {"", ""},
 	"cmd/strand":          {"*", json + " github.com/spf13/cobra github.com/spf13/pflag golang.org/x/term golang.org/x/sys"},
 }
 
