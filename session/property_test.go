@@ -115,7 +115,7 @@ func seen(st session.State) map[string]any {
 		"surface": st.Surface(), "gen": st.Generation(), "calls": st.OpenCalls(), "asks": st.Asks(), "parked": st.Parked(),
 		"nextTurn": st.Queue(session.NextTurn), "nextStep": st.Queue(session.NextStep), "activity": st.LastActivity(),
 		"total": total, "own": own, "boundaries": st.Boundaries(), "unknown": st.Unknown(), "closers": st.Closers(),
-		"header": st.RequestHeader(), "context": st.RequestContext(), "todos": st.Todos(), "policy": st.ApprovalPolicy(),
+		"brackets": st.Brackets(st.Next()), "header": st.RequestHeader(), "context": st.RequestContext(), "todos": st.Todos(), "policy": st.ApprovalPolicy(),
 	}
 }
 
