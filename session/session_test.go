@@ -127,15 +127,3 @@ func TestUndoRedo(t *testing.T) {
 
 // prefixForTest reads the log inside AppendFunc, where Events would lock twice.
 func (s *Session) prefixForTest() Prefix { return joined{s.prefix, s.tail} }
-
-func TestCheckData(t *testing.T) {
-	for _, bad := range []string{`[]`, `{"a":1,"a":2}`, `{"a":9007199254740992}`, `{"a":1e400}`, `{"a":"\ud800"}`, "{\"a\":\"\xff\"}", `{"a":1}x`, `{`, ``} {
-		if _, err := CheckData([]byte(bad)); !errors.Is(err, ErrNotObject) {
-			t.Errorf("%q: %v", bad, err)
-		}
-	}
-	got, err := CheckData([]byte("{ \"a\" : [ 1.50 , -0e1, \"x \\u0041 \\\" \" ],\n\"b\":{}}"))
-	if err != nil || string(got) != `{"a":[1.50,-0e1,"x \u0041 \" "],"b":{}}` {
-		t.Errorf("%s %v", got, err)
-	}
-}
