@@ -423,6 +423,30 @@ func TestCancel(t *testing.T) {
 		w.say(a, "hi")
 		has(t, a.Session(), "step/start", "user/message hi", "step/end", "turn/end aborted user")
 	})
+	t.Run("with more queued", func(t *testing.T) {
+		started := make(chan struct{})
+		w := newWorld(t, nil, nil, hangs(started), says("fine"))
+		a := w.create("s-1111")
+		w.followup(a, "hi")
+		w.followup(a, "next")
+		<-started
+		a.Cancel(agent.CauseUser)
+		w.idle(a)
+		has(t, a.Session(), "turn/end aborted user", "user/message next", "assistant/message fine", "turn/end completed")
+	})
+	t.Run("the wait for the disk", func(t *testing.T) {
+		w := newWorld(t, nil, nil, says("fine"))
+		a := w.create("s-1111")
+		ctx, cancel := context.WithCancel(w.ctx)
+		cancel()
+		if _, err := a.Followup(ctx, agent.Text("hi")); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		w.say(a, "there")
+		if got := shape(t, a.Session()); strings.Contains(got, "user/message hi") || a.Status().NotSaved != nil {
+			t.Errorf("refused input ran:\n%s", got)
+		}
+	})
 	t.Run("by leaving", func(t *testing.T) {
 		started := make(chan struct{})
 		w := newWorld(t, nil, nil, hangs(started, message.TextBlock("so far")))

@@ -14,6 +14,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/strandline-dev/strandline/agent"
+	"github.com/strandline-dev/strandline/llm"
+	"github.com/strandline-dev/strandline/llm/script"
 	"github.com/strandline-dev/strandline/message"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/tool"
@@ -285,5 +287,70 @@ func TestFeed(t *testing.T) {
 	}
 	if _, err := a.Subscribe(0).Next(w.ctx); err == nil {
 		t.Error("a disposed agent has news")
+	}
+}
+
+// scripted is a Models of one script.
+type scripted struct{ p *script.Provider }
+
+func (s scripted) Provider(string) (llm.Provider, error) { return s.p, nil }
+
+// TestEveryPrefix is scenario P1 at each record: three turns, the second with four tools in two steps. Every
+// prefix of the log opens without a question, every view is legal, calls without a result are said to be
+// not started or unknown, as recorded, and looking twice adds nothing.
+func TestEveryPrefix(t *testing.T) {
+	sc, err := script.Parse("p1", strings.NewReader(`{"text":"hello"}
+{"text":"looking","reasoning":"hm","toolCalls":[{"name":"par"},{"name":"par"}]}
+{"toolCalls":[{"name":"single"},{"name":"single"}]}
+{"text":"done"}
+{"text":"plain"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &outside{runs: map[string]int{}}
+	w := newWorld(t, nil, func(o *agent.Options) {
+		tools(out)(o)
+		o.Models = scripted{script.New(sc, script.Options{Name: "fake"})}
+	})
+	a := w.create("s-1111")
+	for _, text := range []string{"one", "two", "three"} {
+		w.say(a, text)
+	}
+	has(t, a.Session(), "user/message three", "assistant/message plain", "turn/end completed")
+	evs := events(t, a.Session())
+	if n := count(t, a.Session(), session.TypeToolResult); n != 4 {
+		t.Fatalf("%d results", n)
+	}
+	for n := 1; n <= len(evs); n++ {
+		s := snapshot{events: evs[:n], runs: map[string]int{}}
+		st, err := session.Fold(head("s-1111"), session.Core(), session.Events(evs[:n]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// What an earlier prefix had acknowledged is in this one, so the text's own splice tells.
+		for i, ev := range evs[:n] {
+			if d, err := session.DecodeData[session.InboxSpliced](ev); ev.Type == session.TypeInboxSpliced && err == nil && len(d.Inserted) > 0 {
+				s.acks = append(s.acks, d.Inserted[0].PlainText())
+			}
+			if ev.Type == session.TypeToolCall {
+				for _, c := range st.OpenCalls() {
+					if c.Started == session.Seq(i) {
+						s.runs[st.IdempotencyKey(c.Assistant, c.Index)] = 1
+					}
+				}
+			}
+		}
+		if err := takeUp(t, head("s-1111"), s); err != nil {
+			t.Fatalf("cut behind record %d (%s): %v", n, evs[n-1].Type, err)
+		}
+		w := newWorld(t, copyOf(t, head("s-1111"), evs[:n]), nil)
+		for range 2 {
+			if err := w.resume("s-1111").Dispose(w.ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := len(w.stored("s-1111")); got != n {
+			t.Fatalf("opening and closing wrote %d records behind record %d", got-n, n)
+		}
 	}
 }

@@ -120,11 +120,11 @@ func (w *flakyWriter) Flush(ctx context.Context) (store.Pos, error) {
 // reply is what the fake model does for one request.
 type reply func(ctx context.Context, req llm.Request, yield func(llm.Chunk, error) bool)
 
-func says(text string) reply { return script(llm.FinishStop, message.TextBlock(text)) }
+func says(text string) reply { return answers(llm.FinishStop, message.TextBlock(text)) }
 
-func calls(blocks ...message.Block) reply { return script(llm.FinishToolCalls, blocks...) }
+func calls(blocks ...message.Block) reply { return answers(llm.FinishToolCalls, blocks...) }
 
-func script(finish llm.FinishReason, blocks ...message.Block) reply {
+func answers(finish llm.FinishReason, blocks ...message.Block) reply {
 	return func(_ context.Context, _ llm.Request, yield func(llm.Chunk, error) bool) {
 		if emit(yield, blocks...) {
 			yield(llm.Chunk{Type: llm.ChunkFinish, Finish: finish, ResponseID: "resp", Usage: &message.Usage{InputTokens: 10, OutputTokens: 5}}, nil)

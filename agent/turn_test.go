@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -172,6 +173,29 @@ func TestPreStep(t *testing.T) {
 	}
 }
 
+func TestPressure(t *testing.T) {
+	for name, c := range map[string]struct {
+		hook func(context.Context, agent.PressureInput) (bool, error)
+		end  string
+	}{
+		"fails":   {func(context.Context, agent.PressureInput) (bool, error) { return false, errors.New("cannot") }, "turn/end error INTERNAL"},
+		"crashes": {func(context.Context, agent.PressureInput) (bool, error) { panic("oh") }, "turn/end error HOOK_FAILED"},
+		"looks": {func(_ context.Context, in agent.PressureInput) (bool, error) {
+			if in.ContextWindow != 1000 || len(in.Request.Messages) != 1 || in.Overflow {
+				return false, fmt.Errorf("saw %+v", in)
+			}
+			return false, nil
+		}, "turn/end completed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil, func(o *agent.Options) { o.Hooks.Pressure = append(o.Hooks.Pressure, c.hook) }, says("ok"))
+			a := w.create("s-1111")
+			w.say(a, "hi")
+			has(t, a.Session(), "user/message hi", "step/end", c.end)
+		})
+	}
+}
+
 func TestFinish(t *testing.T) {
 	limited := func(o *agent.Options) {
 		equip(echo("look"))(o)
@@ -186,16 +210,16 @@ func TestFinish(t *testing.T) {
 		replies []reply
 		want    []string
 	}{
-		{"max tokens", equip(echo("look")), []reply{script(llm.FinishLength, message.TextBlock("half"), use("c1", "look"), message.CallBlock("c2", "look", `{"a`))},
+		{"max tokens", equip(echo("look")), []reply{answers(llm.FinishLength, message.TextBlock("half"), use("c1", "look"), message.CallBlock("c2", "look", `{"a`))},
 			[]string{"assistant/message half c1", "tool/result c1 TOOL_NOT_STARTED", "step/end", "turn/end max-tokens"}},
-		{"content filter", nil, []reply{script(llm.FinishContentFilter, message.TextBlock("no"))}, []string{"assistant/message no", "turn/end blocked"}},
+		{"content filter", nil, []reply{answers(llm.FinishContentFilter, message.TextBlock("no"))}, []string{"assistant/message no", "turn/end blocked"}},
 		{"step limit", limited, loop(), []string{"tool/result c2", "step/end", "turn/end limit"}},
 		{"token budget", func(o *agent.Options) { equip(echo("look"))(o); o.MaxTurnTokens = 30 }, loop(), []string{"tool/result c2", "turn/end limit"}},
 		{"cost budget", func(o *agent.Options) { equip(echo("look"))(o); o.MaxTurnCost = 1.5 }, loop(), []string{"tool/result c1", "turn/end limit"}},
 		{"driver crashes", nil, []reply{func(context.Context, llm.Request, func(llm.Chunk, error) bool) { panic("oh") }}, []string{"step/end", "turn/end error MALFORMED_RESPONSE"}},
 		{"no model", func(o *agent.Options) { o.Default = agent.Route{} }, nil, []string{"user/message hi", "step/end", "turn/end error INVALID_REQUEST"}},
 		{"error", nil, []reply{fails(llm.CodeAuth)}, []string{"step/end", "turn/end error AUTH"}},
-		{"other finish", nil, []reply{script(llm.FinishOther, message.TextBlock("ok"))}, []string{"turn/end completed"}},
+		{"other finish", nil, []reply{answers(llm.FinishOther, message.TextBlock("ok"))}, []string{"turn/end completed"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, nil, c.set, c.replies...)
@@ -227,7 +251,7 @@ func TestRetry(t *testing.T) {
 		func(_ context.Context, _ llm.Request, yield func(llm.Chunk, error) bool) {
 			yield(llm.Chunk{}, &llm.Error{Code: llm.CodeRateLimit, Status: 429, RetryAfter: time.Hour})
 		},
-		script(llm.FinishStop), // an empty answer, with usage
+		answers(llm.FinishStop), // an empty answer, with usage
 		says("fine"))
 	a := w.create("s-1111")
 	sub := a.Subscribe(0)
