@@ -107,6 +107,15 @@ func (k *Keeper) begins(snap *store.Snapshot, s *session.Session) error {
 	if n > live.Len() {
 		return &store.ExistsError{ID: s.ID(), Detail: fmt.Sprintf("%d events are stored, the live session has %d", n, live.Len())}
 	}
+	// Behind the stored log there may be marks for records that a loss of power took. The next life's first
+	// batch begins with them: a session that was built without them cannot go on here.
+	all := s.Events()
+	for _, mark := range snap.Lost {
+		if ev, err := all.At(mark.Seq); err != nil || !equal(ev, mark) {
+			return &store.ExistsError{ID: s.ID(), Detail: fmt.Sprintf(
+				"its storage lost event %d, which the live session was not built over: resume it instead", mark.Seq)}
+		}
+	}
 	if k.opt.Link != nil {
 		link, err := chain(k.opt.Link, live, n)
 		if err != nil {

@@ -196,6 +196,38 @@ func TestAdoptOverLost(t *testing.T) {
 	dispose(t, h)
 }
 
+// Marks for lost records come first in the pending prefix; who was not built over them cannot go on.
+func TestLostMarks(t *testing.T) {
+	st := newFake(t)
+	crash(t, st, "abcd")
+	st.lost = []session.Event{{Seq: 5, Time: 1, Type: session.TypeLost, Op: session.Append(), Data: []byte(`{"offset":10,"bytes":20}`)}}
+	k := start(st)
+	seed := session.Events(stored(t, st, "abcd"))
+	s := alone(t, header("abcd"), session.Seed{Prefix: seed})
+	put(t, s, endTurn(1)...)
+	if _, err := k.Adopt(t.Context(), s); !errors.Is(err, store.ErrExists) || !strings.Contains(err.Error(), "lost event 5") {
+		t.Errorf("adopted over a lost record: %v", err)
+	}
+	c, err := k.Open(t.Context(), "abcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := store.Load(c.Snapshot(), session.Core())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := k.Adopt(t.Context(), alone(t, header("abcd"), loaded))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dispose(t, h)
+	same(t, "nothing accepted", stored(t, st, "abcd"), crashed)
+	h = resume(t, k, "abcd")
+	put(t, h.Session(), titled("x"))
+	dispose(t, h)
+	same(t, "stored", stored(t, st, "abcd"), crashed+" lost result /step /turn | title")
+}
+
 func TestClaim(t *testing.T) {
 	st := newFake(t)
 	crash(t, st, "abcd")

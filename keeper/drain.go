@@ -12,9 +12,8 @@ import (
 // What is written and not synced is held in memory too, so that a failed sync can be made good; behind these
 // limits the drainer syncs without being asked. Memory is given back when this much of it is synced.
 const (
-	syncEvents   = 1024
-	settleEvents = 32
-	settleBytes  = 8 << 10
+	syncEvents  = 1024
+	settleBytes = 8 << 10
 )
 
 // follow begins to write: what is accepted already and what comes. Nothing is written before a session is
@@ -74,9 +73,13 @@ func (h *Handle) drain(done chan struct{}) {
 		h.kicked = false
 		ws := h.waiters
 		h.waiters = nil
-		dead := h.dead != nil
+		dead, over, saved := h.dead != nil, h.over, h.saved
 		h.mu.Unlock()
-		if dead {
+		switch {
+		case over:
+			answer(ws, saved)
+			continue
+		case dead:
 			h.lost(ws)
 			continue
 		}
@@ -103,10 +106,7 @@ func (h *Handle) round(ws []*waiter) ([]*waiter, error) {
 			return ws, err
 		}
 		if h.next >= target && len(ws) > 0 {
-			h.mu.Lock()
-			h.kicked = true // there may be more: look again after the sync
-			h.mu.Unlock()
-			break
+			break // what was accepted meanwhile has kicked: it comes after the sync
 		}
 	}
 	h.mu.Lock()
@@ -181,11 +181,10 @@ func (h *Handle) sync() error {
 	} else {
 		h.synced = h.next
 	}
-	synced := h.synced
 	h.mu.Unlock()
-	if err == nil && (synced-h.settled >= settleEvents || h.unsettled >= settleBytes) {
-		h.sess.Settle(session.Sub(h.w.Stored(), synced))
-		h.settled, h.unsettled = synced, 0
+	if err == nil && h.unsettled >= settleBytes {
+		h.sess.Settle(h.w.Stored())
+		h.unsettled = 0
 	}
 	return err
 }

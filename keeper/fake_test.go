@@ -32,6 +32,7 @@ type fake struct {
 	hook  func(op string, id session.ID, evs []session.Event) error
 	after func(op string, id session.ID) error // fails a call after it took effect
 	wrote func(id session.ID, evs []session.Event)
+	lost  []session.Event // what Opened says that a loss of power took
 }
 
 func newFake(t testing.TB) *fake {
@@ -102,6 +103,19 @@ type fakeWriter struct {
 	f            *fake
 	busy         sync.Mutex
 	next, synced session.Seq
+}
+
+func (w *fakeWriter) Opened() *store.Snapshot {
+	snap := *w.Writer.Opened()
+	snap.Lost = w.f.lost
+	return &snap
+}
+
+func (w *fakeWriter) Stored() session.Prefix {
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	w.f.calls["stored"]++
+	return w.Writer.Stored()
 }
 
 func (w *fakeWriter) Append(ctx context.Context, evs []session.Event) (store.Pos, error) {

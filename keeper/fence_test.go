@@ -53,8 +53,9 @@ func TestFencedSavesAFork(t *testing.T) {
 	if p := stat.Header.Parent; p == nil || p.ID != "abcd" || p.Seq != 7 || stat.Header.Cwd != "/w" || stat.Header.Kind != session.KindFork {
 		t.Errorf("header %+v", stat.Header)
 	}
-	if n := st.count("append"); h.Flush(t.Context()) == nil || st.count("append") != n {
-		t.Error("a fenced life writes")
+	n := st.count("append") + st.count("fork")
+	if h.Flush(t.Context()) == nil || st.count("append")+st.count("fork") != n {
+		t.Error("a fenced life writes, or forks again")
 	}
 	if err := h.Dispose(t.Context()); !errors.As(err, &f) || f.SavedAs == "" {
 		t.Errorf("dispose: %v", err)
@@ -66,6 +67,38 @@ func TestFencedSavesAFork(t *testing.T) {
 	c := resume(t, k, f.SavedAs)
 	same(t, "resumed fork", events(t, c.Session().Events()), repaired+" "+repaired+" |")
 	dispose(t, c)
+}
+
+// What is accepted while the write is under way that meets the fence is in the fork too, and there is one.
+func TestFencedWhileAppending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := newFake(t)
+		k := start(st)
+		h := create(t, k, "abcd")
+		put(t, h.Session(), titled("1"))
+		flush(t, h)
+		takeOver(t, st, "abcd", 1)
+		slow := make(chan struct{})
+		st.setHook(func(op string, _ session.ID, _ []session.Event) error {
+			if op == "append" {
+				<-slow
+			}
+			return nil
+		})
+		put(t, h.Session(), titled("2"))
+		synctest.Wait()
+		put(t, h.Session(), titled("3"))
+		close(slow)
+		synctest.Wait()
+		var f *store.FencedError
+		if err := h.Saved(); !errors.As(err, &f) || st.count("fork") != 1 {
+			t.Fatalf("%v, %d forks", err, st.count("fork"))
+		}
+		same(t, "fork", stored(t, st, f.SavedAs), "title title title")
+		if err := h.Dispose(t.Context()); !errors.Is(err, store.ErrFenced) {
+			t.Error(err)
+		}
+	})
 }
 
 // Fenced with nothing but the pending prefix written by the other: own closers and boundary go along.

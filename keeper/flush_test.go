@@ -350,12 +350,40 @@ func TestMemoryIsGivenBack(t *testing.T) {
 		if n := len(h.Unsaved()); n > 1100 {
 			t.Errorf("%d events held", n)
 		}
+		if n := st.count("stored"); n != st.count("flush") {
+			t.Errorf("memory is given back %d times at %d syncs", n, st.count("flush"))
+		}
 		flush(t, h)
-		if got := events(t, h.Session().Events()); len(got) != 5000 {
+		n := st.count("stored")
+		for range 10 { // a little is kept: old events that are read again soon
+			put(t, h.Session(), titled("x"))
+			flush(t, h)
+		}
+		if got := st.count("stored"); got != n {
+			t.Errorf("given back %d times for 10 small events", got-n)
+		}
+		if got := events(t, h.Session().Events()); len(got) != 5010 {
 			t.Errorf("%d events readable", len(got))
 		}
 		dispose(t, h)
 	})
+}
+
+// Who takes a session out of the registry himself does not keep its lease from being released.
+func TestDisposedElsewhere(t *testing.T) {
+	st := newFake(t)
+	k := start(st)
+	h := create(t, k, "abcd")
+	put(t, h.Session(), titled("x"))
+	if err := k.lv.Dispose(t.Context(), h.Session(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Resume(t.Context(), "abcd"); !errors.Is(err, store.ErrBusy) {
+		t.Errorf("resume of what is attached: %v", err)
+	}
+	dispose(t, h)
+	dispose(t, resume(t, k, "abcd"))
+	same(t, "stored", stored(t, st, "abcd"), "title")
 }
 
 func TestAbandon(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/strandline-dev/strandline/live"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 )
@@ -34,8 +33,7 @@ type Handle struct {
 	stopped  bool          // guarded by mu: no drainer is started any more
 	gone     bool          // guarded by mu: the lease is released
 
-	unsettled int // owned by the drainer: bytes synced since memory was given back
-	settled   session.Seq
+	unsettled int // owned by the drainer: bytes written since memory was given back
 }
 
 // waiter is a flush that waits until everything below target is synced.
@@ -45,7 +43,7 @@ type waiter struct {
 }
 
 func newHandle(k *Keeper, s *session.Session, w store.Writer, next session.Seq) *Handle {
-	h := &Handle{k: k, sess: s, w: w, header: w.Header(), next: next, synced: next, settled: next}
+	h := &Handle{k: k, sess: s, w: w, header: w.Header(), next: next, synced: next}
 	h.pendingEnd = s.FirstLiveSeq()
 	// Only the constructor writes a boundary, so one that stands there is pending.
 	if ev, err := s.At(h.pendingEnd); err == nil && ev.Type == session.TypeInherited {
@@ -92,13 +90,10 @@ func (h *Handle) Saved() error {
 	return h.saved
 }
 
-// Full reports whether so much waits to be saved that no more work should be begun. Appending still succeeds.
+// Full reports whether so much waits to be written that no more work should be begun. Appending still succeeds.
 func (h *Handle) Full() bool {
 	h.mu.Lock()
 	from := h.next
-	if h.saved != nil {
-		from = h.synced
-	}
 	ok := h.hasAccepted()
 	h.mu.Unlock()
 	if !ok {
@@ -246,8 +241,8 @@ func (h *Handle) release(ctx context.Context) error {
 		return err
 	}
 	err := h.k.lv.Dispose(context.WithoutCancel(ctx), h.sess, letGo)
-	if errors.Is(err, live.ErrNotLive) && !h.isGone() {
-		return letGo() // somebody took it out of the registry
+	if h.isGone() {
+		return err
 	}
-	return err
+	return letGo() // somebody else takes it, or has taken it, out of the registry
 }

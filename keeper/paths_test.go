@@ -154,6 +154,9 @@ func TestCreateWithSeed(t *testing.T) {
 		t.Errorf("first live %d, len %d", h.Session().FirstLiveSeq(), h.Session().Len())
 	}
 	flush(t, h)
+	if h.Unsaved() != nil || h.Full() {
+		t.Error("a seed counts as unsaved before anything was accepted")
+	}
 	if stored(t, st, "abcd") != nil {
 		t.Error("a seed is stored before anything was accepted")
 	}
@@ -242,6 +245,10 @@ func TestForkLive(t *testing.T) {
 	if st.syncedTo("abcd") < 9 {
 		t.Errorf("the source is synced to %d only", st.syncedTo("abcd"))
 	}
+	sub, err := k.Fork(t.Context(), "abcd", store.ForkOptions{Child: "sub-1", Kind: session.KindSubagent, Depth: 2})
+	if err != nil || sub.ID != "sub-1" || sub.Kind != session.KindSubagent || sub.Depth != 2 || sub.SeedLength != 9 {
+		t.Errorf("%+v %v", sub, err)
+	}
 	if c, err = fork(7); err != nil || c.SeedLength != 8 {
 		t.Errorf("%+v %v", c, err)
 	}
@@ -249,6 +256,10 @@ func TestForkLive(t *testing.T) {
 	bad := session.Seq(99)
 	if _, err := k.Fork(t.Context(), "abcd", store.ForkOptions{Child: c.ID, At: &bad}); !errors.Is(err, store.ErrExists) {
 		t.Errorf("order of errors: %v", err)
+	}
+	create(t, k, "unborn")
+	if _, err := k.Fork(t.Context(), "abcd", store.ForkOptions{Child: "unborn", At: &bad}); !errors.Is(err, store.ErrExists) {
+		t.Errorf("a child that is being created: %v", err)
 	}
 	if _, err := k.Fork(t.Context(), "abcd", store.ForkOptions{Child: "abcd", At: &bad}); !errors.Is(err, store.ErrExists) {
 		t.Errorf("a child that is live: %v", err)
