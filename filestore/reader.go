@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/go-json-experiment/json"
@@ -282,16 +283,14 @@ func (s *Store) locate(id, child session.ID) (dir string, names []session.Seq, e
 // scanOwn reads the segments of id in dir and adds what is good of them, below clip, to l. Without
 // clip the last segment is the end of the log: what is bad there may be torn or lost.
 func (s *Store) scanOwn(ctx context.Context, l *logScan, id session.ID, dir string, names []session.Seq, clip session.Seq) error {
-	var scans []*segScan
+	end := clip != session.None
+	if i := slices.IndexFunc(names, func(first session.Seq) bool { return first >= clip }); end && i >= 0 {
+		names = names[:i] // before the scans begin: they share the slice below
+	}
+	scans := make([]*segScan, len(names))
 	var g errgroup.Group
 	g.SetLimit(max(1, runtime.GOMAXPROCS(0)))
-	scans = make([]*segScan, len(names))
-	end := clip != session.None
 	for i, first := range names {
-		if end && first >= clip {
-			scans = scans[:i]
-			break
-		}
 		limit := session.None
 		if i+1 < len(names) {
 			limit = names[i+1]
