@@ -176,3 +176,47 @@ func TestFilesPaths(t *testing.T) {
 	}
 	dispose(t, h)
 }
+
+// Somebody replaces the files of a session under its writer and another process goes on with them: the first
+// writer is fenced by what it sees, and what it held is in a fork.
+func TestFilesFenced(t *testing.T) {
+	root := t.TempDir()
+	st := files(t, root, nil)
+	k := start(st)
+	h := create(t, k, "abcd")
+	put(t, h.Session(), openTurn(1)...)
+	put(t, h.Session(), endTurn(1)...)
+	flush(t, h)
+
+	dir := filepath.Join(root, "sessions", "abcd")
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		p := filepath.Join(dir, e.Name())
+		b, err := os.ReadFile(p)
+		if err == nil {
+			err = errors.Join(os.WriteFile(p+".new", b, 0o600), os.Rename(p+".new", p))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := start(files(t, root, nil))
+	o := resume(t, other, "abcd")
+	put(t, o.Session(), titled("the other's"))
+	flush(t, o)
+
+	put(t, h.Session(), openTurn(2)...)
+	var f *store.FencedError
+	if err := h.Flush(t.Context()); !errors.As(err, &f) || f.SavedAs == "" {
+		t.Fatalf("err %v", err)
+	}
+	same(t, "the session is the other's", stored(t, st, "abcd"), repaired+" | title")
+	same(t, "the fork", stored(t, st, f.SavedAs), repaired+" "+crashed)
+	if err := h.Dispose(t.Context()); !errors.Is(err, store.ErrFenced) {
+		t.Error(err)
+	}
+	dispose(t, o)
+}
