@@ -132,8 +132,13 @@ func (a *App) row(ctx context.Context, st store.Stat) Row {
 		return r
 	}
 	defer ins.Close()
-	if len(ins.Snap.Damage) > 0 {
+	switch types := ins.State.Unknown(); {
+	case len(ins.Snap.Damage) > 0:
 		r.State, r.Reason = store.StateDamaged, ins.Snap.Damage[0].Detail
+	case ins.Snap.Unsupported != "":
+		r.State, r.Reason = store.StateUnsupported, ins.Snap.Unsupported
+	case len(types) > 0:
+		r.State, r.Reason = store.StateUnsupported, (&session.UnsupportedError{Types: types}).Error()
 	}
 	r.Turns, r.Title, r.Activity = ins.State.Turns(), ins.Title(), ins.Activity()
 	r.Events, r.Holder = ins.State.Next(), HolderOf(ins.Stat.Holder)

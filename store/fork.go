@@ -25,7 +25,8 @@ type ForkOptions struct {
 // process, takes no lease on the source and costs the same at any length. The source is synced up to the
 // cut and not otherwise touched.
 //
-// Errors, in this order: ErrExists (the child's id is taken), ErrNotFound, session.ErrBoundary (the cut is
+// Errors, in this order: ErrExists (the child's id is taken), ErrNotFound, ErrUnsupported, ErrDamaged (nothing
+// of it can be read), session.ErrBoundary (the cut is
 // not a stored event), session.ErrOpenTurn (names the nearest cuts).
 func Fork(ctx context.Context, st Store, source session.ID, opt ForkOptions) (session.Header, error) {
 	forker, ok := st.(Forker)
@@ -44,6 +45,9 @@ func Fork(ctx context.Context, st Store, source session.ID, opt ForkOptions) (se
 	defer snap.Close()
 	if snap.Unsupported != "" {
 		return session.Header{}, &UnsupportedError{ID: source, Detail: snap.Unsupported}
+	}
+	if len(snap.Damage) > 0 && snap.Prefix.Len() == 0 {
+		return session.Header{}, &DamagedError{ID: source, Ranges: snap.Damage} // nothing is left to fork
 	}
 	cut, err := findCut(snap.Prefix, opt.At, running)
 	if err != nil {
