@@ -38,7 +38,11 @@ func openStore(root string) (*filestore.Store, error) {
 }
 
 // createAuthor begins a new session.
-func createAuthor(root, id, cwd string, now int64) (*author, error) {
+func createAuthor(root, id, cwd string, now int64, kinds ...session.Kind) (*author, error) {
+	reg, err := session.NewRegistry(kinds)
+	if err != nil {
+		return nil, err
+	}
 	st, err := openStore(root)
 	if err != nil {
 		return nil, err
@@ -48,7 +52,7 @@ func createAuthor(root, id, cwd string, now int64) (*author, error) {
 	if a.w, err = st.Create(context.Background(), h); err != nil {
 		return nil, err
 	}
-	a.s, err = session.New(h, session.Seed{}, session.Env{Now: func() int64 { return a.now }})
+	a.s, err = session.New(h, session.Seed{}, session.Env{Registry: reg, Now: func() int64 { return a.now }})
 	return a, err
 }
 

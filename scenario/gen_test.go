@@ -20,7 +20,9 @@ func newTask(r *rand.Rand, outside string, life int) task {
 	k := task{prompt: fmt.Sprintf("prompt-%d please", life), events: 12}
 	trace := filepath.Join(outside, "trace")
 	oneCall := func(place string) call {
-		switch r.IntN(10) {
+		switch r.IntN(11) {
+		case 10: // long enough for a file of its own
+			return write("big.txt", strings.Repeat("big "+place+"\n", 5000))
 		case 0, 1, 2, 3:
 			label := "L" + place
 			return bash(fmt.Sprintf("echo %s >> %s; echo did %s", label, trace, label))

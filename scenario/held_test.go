@@ -1,6 +1,8 @@
 package scenario
 
 import (
+	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -276,6 +278,59 @@ func TestPausedWriter(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestIdleWriter is the race for a file's name: a holder that has written nothing yet is stopped, its lock is
+// swapped, another one works, and the first wakes and gets input.
+func TestIdleWriter(t *testing.T) {
+	b := newBox(t)
+	id := b.run("first", []line{say("one")}).SessionID
+	cmd := b.command(context.Background(), "chat", id, "--script", b.script(say("never saved")), "--approve", "yolo")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startCmd(t, cmd)
+	for n := 0; b.stat(id).Holder == nil; n++ {
+		if n == 1000 {
+			t.Fatalf("the chat does not open the session: %s", p.errs)
+		}
+	}
+	checkBusy(b, id, cmd.Process.Pid, "strand")
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	replace(t, filepath.Join(b.store, "sessions", id, "session.json"))
+	if r := b.run("second", []line{say("two")}, "--session", id); r.Text != "two" {
+		t.Errorf("the other writer got %+v", r)
+	}
+	between := b.log(id)
+	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(in, "what I typed\n"); err != nil {
+		t.Fatal(err)
+	}
+	_ = in.Close()
+	code := p.wait()
+	said := p.errs.String() + strings.Join(p.seen, "\n")
+	if code <= 0 {
+		t.Errorf("the woken chat ended with exit code %d: %s", code, said)
+	}
+	if after := b.log(id); len(after.recs) != len(between.recs) {
+		t.Errorf("the woken chat added %d records to a log that another one has", len(after.recs)-len(between.recs))
+	}
+	fork := keptIn(b, id, said)
+	if kept := b.ok("show", fork, "--events").out; !strings.Contains(kept, "what I typed") || strings.Contains(kept, `"two"`) {
+		t.Errorf("the fork does not hold what was typed, or holds the other's work:\n%s", clip(kept))
+	}
+	b.doctor(id)
+	b.doctor(fork)
+	for _, s := range []string{id, fork} {
+		if r := b.run("next", []line{say("fine"), say("fine")}, "--session", s); r.Text != "fine" {
+			t.Errorf("%s goes on with %+v", s, r)
+		}
 	}
 }
 

@@ -253,12 +253,17 @@ func (v *victim) check() {
 	for seq, want := range v.printed {
 		if seq >= int64(len(l.recs)) {
 			t.Errorf("seq %d was acknowledged and is lost: the log ends at %d\n%s", seq, len(l.recs), want)
-		} else if got := l.recs[seq].event; got != want {
+		} else if got := l.recs[seq].whole(t); got != want {
 			t.Errorf("seq %d was printed as\n%s\nthe log has\n%s", seq, want, got)
 		}
 	}
 	if l.torn > 0 {
 		v.c.add("log: torn tail")
+	}
+	for _, e := range l.recs {
+		if e.event != e.whole(t) {
+			v.c.add("log: record with a blob")
+		}
 	}
 
 	// A child that the dead process was just starting has its locks until it has become another program.
@@ -454,8 +459,8 @@ func (v *victim) account(prompts []string) {
 		v.t.Fatalf("show --events prints %d lines, the log has %d records", len(lines), len(l.recs))
 	}
 	for i, e := range l.recs {
-		if lines[i] != e.event {
-			v.t.Errorf("show --events prints\n%s\nthe log has\n%s", lines[i], e.event)
+		if lines[i] != e.whole(v.t) {
+			v.t.Errorf("show --events prints\n%s\nthe log has\n%s", lines[i], e.whole(v.t))
 		}
 	}
 }

@@ -17,6 +17,7 @@ type row struct {
 	LastActivity int64  `json:"lastActivity"`
 	CreatedAt    int64  `json:"createdAt"`
 	State        string `json:"state"`
+	Reason       string `json:"reason"`
 	Activity     string `json:"activity"`
 	Turns        int    `json:"turns"`
 	Events       int64  `json:"events"`
