@@ -13,8 +13,8 @@ import (
 // Agent drives one session. Its methods are safe for concurrent use; what they wait for is said at each.
 //
 // One goroutine runs while there is work: turns, one after the other. It is started by whoever brings work
-// and ends when nothing is owed. Lock order: Agent.mu before the session's lock; nothing is called back
-// under Agent.mu.
+// and ends when nothing is owed. Lock order: Agent.mu, the session's lock, Agent.inbox; nothing is called
+// back under Agent.mu.
 type Agent struct {
 	opts *Options
 	h    Handle
@@ -43,6 +43,9 @@ type Agent struct {
 	disposal *disposal                          // guarded by mu
 	parked   bool                               // guarded by mu: the open turn waits since an earlier life; not taken up yet
 
+	inbox     sync.Mutex     // a leaf: it may be taken under the session's lock
+	unsettled map[string]int // guarded by inbox: ids of input that is not acknowledged yet
+
 	run runner // owned by the goroutine that runs
 }
 
@@ -56,6 +59,7 @@ func newAgent(opts *Options, h Handle, kit Kit, cfg Config) *Agent {
 	a := &Agent{
 		opts: opts, h: h, s: h.Session(), kit: kit, cfg: cfg, state: StateIdle,
 		idle: make(chan struct{}), answered: make(chan struct{}), answers: make(map[string]session.ApprovalDecided),
+		unsettled: make(map[string]int),
 	}
 	close(a.idle)
 	a.life, a.kill = context.WithCancelCause(context.Background())
@@ -191,8 +195,12 @@ func (a *Agent) beginIfOwed() {
 
 // owed reports whether there is work. Called with mu held.
 func (a *Agent) owed(st session.State) bool {
-	_, open := st.Turn()
-	return open || len(st.Queue(session.NextTurn)) > 0 || a.want && len(st.Queue(session.NextStep)) > 0
+	if _, open := st.Turn(); open {
+		return true
+	}
+	turns, _ := a.claimable(st, session.NextTurn, 1)
+	steps, _ := a.claimable(st, session.NextStep, 1)
+	return len(turns) > 0 || a.want && len(steps) > 0
 }
 
 // reserve takes the runner's place. Called with mu held, while not running.

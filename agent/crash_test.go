@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"runtime"
@@ -116,6 +117,79 @@ func TestCrash(t *testing.T) {
 			if err := takeUp(t, a.Session().Header(), s); err != nil {
 				rt.Fatalf("killed after sync %d of %d: %v\nthe disk had:\n%s", i+1, len(snaps), err, shapeOf(t, s.events))
 			}
+		}
+	})
+}
+
+// TestFailures lets a random window of writes and syncs fail under a piece of work: nothing is acknowledged,
+// sent or run that is not synced, refused input never runs, and once saving works the log is whole.
+func TestFailures(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		from := rapid.IntRange(1, 40).Draw(rt, "from")
+		to := from + rapid.IntRange(0, 8).Draw(rt, "window")
+		var w *world
+		var mu sync.Mutex
+		var ran []string
+		body := func(_ context.Context, c tool.Call) (tool.Result, error) {
+			stored := shapeOf(t, w.stored("s-1111")[:w.st.syncedTo()])
+			mu.Lock()
+			defer mu.Unlock()
+			if !strings.Contains(stored, "tool/call "+c.ID+"\n") {
+				rt.Errorf("%s runs before its start is synced", c.ID)
+			}
+			ran = append(ran, c.ID)
+			return tool.Text("did it"), nil
+		}
+		par, single := simple("par", body), simple("single", body)
+		par.Parallel = true
+		w = newWorld(t, nil, equip(par, single))
+		w.st.plan = func(op int) error {
+			if from <= op && op < to {
+				return errFull
+			}
+			return nil
+		}
+		n := 0
+		w.model.otherwise = func(ctx context.Context, req llm.Request, yield func(llm.Chunk, error) bool) {
+			n++
+			last := req.Messages[len(req.Messages)-1]
+			if last.Source.Kind == message.SourceUser && n%2 == 0 {
+				calls(use(fmt.Sprintf("a%d", n), "par"), use(fmt.Sprintf("b%d", n), "par"), use(fmt.Sprintf("c%d", n), "single"))(ctx, req, yield)
+				return
+			}
+			says("answer")(ctx, req, yield)
+		}
+		a := w.create("s-1111")
+		acked := map[string]bool{}
+		for i := range 8 {
+			text := fmt.Sprintf("input %d", i)
+			_, err := a.Followup(w.ctx, agent.Text(text))
+			if err != nil && !errors.Is(err, agent.ErrNotSaved) {
+				rt.Fatal(err)
+			}
+			acked[text] = err == nil
+			if rapid.Bool().Draw(rt, "wait") {
+				w.idle(a)
+			}
+		}
+		w.idle(a)
+		w.st.mu.Lock()
+		w.st.plan = nil
+		w.st.mu.Unlock()
+		w.say(a, "the last")
+		acked["the last"] = true
+		log := shape(t, a.Session())
+		for text, ok := range acked {
+			if n := strings.Count(log, "user/message "+text+"\n"); ok && n != 1 || !ok && n != 0 {
+				rt.Fatalf("%q, acknowledged: %t, is %d times in the log:\n%s", text, ok, n, log)
+			}
+		}
+		if got := shapeOf(t, w.stored("s-1111")); got != log || !strings.HasSuffix(got, "turn/end completed\n") {
+			rt.Fatalf("the store has:\n%s\nwant:\n%s", got, log)
+		}
+		slices.Sort(ran)
+		if len(slices.Compact(slices.Clone(ran))) != len(ran) {
+			rt.Fatalf("a body ran twice: %v", ran)
 		}
 	})
 }

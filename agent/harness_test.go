@@ -60,6 +60,8 @@ type flaky struct {
 	*memstore.Store
 	mu      sync.Mutex
 	failing error
+	plan    func(op int) error // decides about the op-th write or sync; nil: failing does
+	ops     int
 	synced  func(session.Prefix) // told what is synced, each time
 	next    session.Seq          // synced up to here
 	flushes int
@@ -69,6 +71,15 @@ func (f *flaky) fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failing = err
+}
+
+// op is called with mu held.
+func (f *flaky) op() error {
+	f.ops++
+	if f.plan != nil && f.failing == nil {
+		return f.plan(f.ops)
+	}
+	return f.failing
 }
 
 func (f *flaky) syncedTo() session.Seq {
@@ -94,7 +105,7 @@ type flakyWriter struct {
 
 func (w *flakyWriter) Append(ctx context.Context, evs []session.Event) (store.Pos, error) {
 	w.f.mu.Lock()
-	err := w.f.failing
+	err := w.f.op()
 	w.f.mu.Unlock()
 	if err != nil {
 		return store.Pos{}, err
@@ -105,8 +116,8 @@ func (w *flakyWriter) Append(ctx context.Context, evs []session.Event) (store.Po
 func (w *flakyWriter) Flush(ctx context.Context) (store.Pos, error) {
 	w.f.mu.Lock()
 	defer w.f.mu.Unlock()
-	if w.f.failing != nil {
-		return store.Pos{}, w.f.failing
+	if err := w.f.op(); err != nil {
+		return store.Pos{}, err
 	}
 	pos, err := w.Writer.Flush(ctx)
 	w.f.flushes++

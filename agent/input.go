@@ -51,34 +51,76 @@ func (a *Agent) accept(ctx context.Context, target session.Target, m message.Mes
 			return "", err
 		}
 	}
+	settle := a.accepting(m.ID)
 	_, err := a.s.AppendFunc(func(st session.State) ([]session.Draft, error) {
 		return []session.Draft{{Type: session.TypeInboxSpliced, Data: session.InboxSpliced{
 			Target: target, Start: len(st.Queue(target)), Inserted: []message.Message{m},
 		}}}, nil
 	})
+	if err == nil {
+		if err = a.save(ctx); err != nil {
+			a.withdraw(target, m.ID)
+		}
+	}
+	settle()
 	if err != nil {
 		return "", err
 	}
-	if err := a.save(ctx); err != nil {
-		if !a.withdraw(target, m.ID) && !errors.Is(err, ErrNotSaved) {
-			a.wakeIf(wake)
-			return m.ID, nil // a turn took it before the caller gave up waiting
-		}
-		return "", err
-	}
-	a.wakeIf(wake)
-	return m.ID, nil
-}
-
-func (a *Agent) wakeIf(wake bool) {
 	if wake {
 		a.wake()
 	}
+	return m.ID, nil
 }
 
-// withdraw takes a message out of its queue again and reports whether it was still there.
-func (a *Agent) withdraw(target session.Target, id string) bool {
-	evs, err := a.s.AppendFunc(func(st session.State) ([]session.Draft, error) {
+// accepting keeps the message with an id from being claimed until the returned function is called: what is
+// not acknowledged yet, and may have to be withdrawn, is not worked on.
+func (a *Agent) accepting(id string) (settle func()) {
+	a.inbox.Lock()
+	defer a.inbox.Unlock()
+	a.unsettled[id]++
+	return func() {
+		a.inbox.Lock()
+		defer a.inbox.Unlock()
+		if a.unsettled[id]--; a.unsettled[id] == 0 {
+			delete(a.unsettled, id)
+		}
+	}
+}
+
+// claimable returns the acknowledged messages of a queue, at most n of them (negative: all), and the drafts that claim them.
+func (a *Agent) claimable(st session.State, target session.Target, n int) (msgs []message.Message, drafts []session.Draft) {
+	a.inbox.Lock()
+	defer a.inbox.Unlock()
+	start := 0 // of the run that is being claimed, as the queue is after the claims before it
+	run := 0
+	flush := func() {
+		if run > 0 {
+			drafts = append(drafts, session.Draft{Type: session.TypeInboxSpliced, Data: session.InboxSpliced{
+				Target: target, Start: start, RemovedCount: run, Inserted: []message.Message{}, Outcome: session.OutcomeClaimed,
+			}})
+		}
+		run = 0
+	}
+	for _, m := range st.Queue(target) {
+		if len(msgs) == n {
+			break
+		}
+		if a.unsettled[m.ID] > 0 {
+			flush()
+			start++
+			continue
+		}
+		msgs = append(msgs, m)
+		run++
+	}
+	flush()
+	return msgs, drafts
+}
+
+// withdraw takes a message out of its queue again.
+func (a *Agent) withdraw(target session.Target, id string) {
+	// It fails only when the session takes no events any more: then nobody works on the message either.
+	_, _ = a.s.AppendFunc(func(st session.State) ([]session.Draft, error) {
 		i := slices.IndexFunc(st.Queue(target), func(m message.Message) bool { return m.ID == id })
 		if i < 0 {
 			return nil, nil
@@ -87,7 +129,6 @@ func (a *Agent) withdraw(target session.Target, id string) bool {
 			Target: target, Start: i, RemovedCount: 1, Inserted: []message.Message{}, Outcome: session.OutcomeWithdrawn,
 		}}}, nil
 	})
-	return err == nil && len(evs) > 0
 }
 
 // write appends what build returns and saves it. A *NotSavedError means that it is in memory only, so far.

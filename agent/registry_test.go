@@ -76,6 +76,10 @@ func TestPaths(t *testing.T) {
 				t.Errorf("SessionStart %v, want %v", sources, c.source)
 			}
 			for range 2 {
+				if err := a.Kick(w.ctx); err != nil { // nothing is owed
+					t.Fatal(err)
+				}
+				w.idle(a)
 				if err := a.Dispose(w.ctx); err != nil {
 					t.Fatal(err)
 				}

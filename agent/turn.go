@@ -145,13 +145,12 @@ func (t *turn) open() (parked bool, err error) {
 			return drafts, errIf(len(drafts) == 0, "agent: turn %d is open and cannot be closed", n)
 		}
 		drafts = append(overrides(cfg, st), session.Draft{Type: session.TypeTurnStart, Data: session.TurnStart{Turn: n + 1}})
-		queue := st.Queue(session.NextTurn)
-		if len(queue) > 0 {
-			t.input = queue[:1]
-			drafts = append(drafts, claim(session.NextTurn, 1))
-		} else if len(st.Queue(session.NextStep)) == 0 {
-			return nil, nil // withdrawn meanwhile
+		var claim []session.Draft
+		t.input, claim = a.claimable(st, session.NextTurn, 1)
+		if next, _ := a.claimable(st, session.NextStep, 1); len(t.input) == 0 && len(next) == 0 {
+			return nil, nil
 		}
+		drafts = append(drafts, claim...)
 		t.n = n + 1
 		return drafts, nil
 	})
@@ -166,12 +165,6 @@ func errIf(cond bool, format string, args ...any) error {
 		return fmt.Errorf(format, args...)
 	}
 	return nil
-}
-
-func claim(target session.Target, n int) session.Draft {
-	return session.Draft{Type: session.TypeInboxSpliced, Data: session.InboxSpliced{
-		Target: target, RemovedCount: n, Inserted: []message.Message{}, Outcome: session.OutcomeClaimed,
-	}}
 }
 
 // doStep runs one step up to its last result. owed says that the step before asked for tools. more says that
@@ -223,11 +216,9 @@ func (t *turn) doStep(owed bool) (more bool, err error) {
 // said meanwhile behind it.
 func (t *turn) claimInput() ([]message.Message, error) {
 	var queue []message.Message
-	_, err := t.a.s.AppendFunc(func(st session.State) ([]session.Draft, error) {
-		if queue = st.Queue(session.NextStep); len(queue) == 0 {
-			return nil, nil
-		}
-		return []session.Draft{claim(session.NextStep, len(queue))}, nil
+	_, err := t.a.s.AppendFunc(func(st session.State) (drafts []session.Draft, err error) {
+		queue, drafts = t.a.claimable(st, session.NextStep, -1)
+		return drafts, nil
 	})
 	if err != nil {
 		return nil, err
@@ -282,7 +273,8 @@ func (t *turn) endStep(owed bool) (again bool, err error) {
 		return false, context.Cause(t.ctx)
 	}
 	_, err = t.a.s.AppendFunc(func(st session.State) ([]session.Draft, error) {
-		again = owed || len(st.Queue(session.NextStep)) > 0
+		next, _ := t.a.claimable(st, session.NextStep, 1)
+		again = owed || len(next) > 0
 		drafts := []session.Draft{{Type: session.TypeStepEnd, Data: session.StepRef{Turn: t.n, Step: t.step}}}
 		if !again {
 			drafts = append(drafts, turnEnd(t.n, session.Reason{Kind: session.ReasonCompleted}))
