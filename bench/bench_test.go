@@ -55,3 +55,27 @@ func TestRun(t *testing.T) {
 		t.Errorf("left behind: %v %v", left, err)
 	}
 }
+
+// BenchmarkAccept is the price of accepting an event, without storage.
+func BenchmarkAccept(b *testing.B) {
+	var drafts []session.Draft
+	for n := 1; n <= 50; n++ {
+		drafts = append(drafts, Turn(n)...)
+	}
+	b.ReportAllocs()
+	i := len(drafts)
+	var s *session.Session
+	for b.Loop() {
+		if i == len(drafts) {
+			i = 0
+			var err error
+			if s, err = session.New(session.Header{Format: 1, ID: "bench-accept", Kind: session.KindRoot}, session.Seed{}, session.Env{Now: now}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if _, err := s.Append(drafts[i]); err != nil {
+			b.Fatal(err)
+		}
+		i++
+	}
+}

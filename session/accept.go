@@ -9,8 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// accept makes the event that follows the log and batch, or says why not.
-func (s *Session) accept(st *State, d Draft, batch []Event) (Event, error) {
+// accept makes the event that follows the log with the given tail, or says why not.
+func (s *Session) accept(st *State, d Draft, tail []Event) (Event, error) {
 	if k, ok := s.env.Registry.Lookup(d.Type); ok && k.reserved {
 		return Event{}, st.reject(Event{Seq: st.next, Type: d.Type}, "only a session's constructor and its store write this type", nil)
 	}
@@ -23,11 +23,14 @@ func (s *Session) accept(st *State, d Draft, batch []Event) (Event, error) {
 			return ev, st.reject(ev, "vetoed", err)
 		}
 	}
+	if n := len(ev.Data) + ev.Sources.size() + len(ev.Type); n > MaxRecord-maxEnvelope && !fits(ev) {
+		return ev, st.reject(ev, "with its citations it is too big for one record", nil)
+	}
 	if err := st.Apply(ev); err != nil {
 		return ev, err
 	}
 	if ev.Type == TypeToolResult && ev.Op.Kind == OpReplace {
-		old, err := Join(Join(s.prefix, s.tail), batch).At(ev.Op.Start)
+		old, err := Join(s.prefix, tail).At(ev.Op.Start)
 		if err == nil {
 			err = sameButContent(old, ev)
 		}
@@ -65,6 +68,7 @@ func sameButContent(old, ev Event) error {
 func (d Draft) Event(seq Seq, time int64) (Event, error) {
 	ev := Event{Seq: seq, Time: time, Type: d.Type, Op: d.Op, Sources: slices.Clone(d.Sources), Ignorable: d.Ignorable}
 	var raw []byte
+	owned := false
 	switch v := d.Data.(type) {
 	case jsontext.Value:
 		raw = v
@@ -75,9 +79,15 @@ func (d Draft) Event(seq Seq, time int64) (Event, error) {
 		if err != nil {
 			return ev, fmt.Errorf("session: %w: %v", ErrNotObject, err)
 		}
-		raw = b
+		raw, owned = b, true
 	}
-	data, err := CheckData(raw)
+	data, err := checkData(raw, owned)
 	ev.Data = data
 	return ev, err
+}
+
+// fits reports whether a record can hold ev once long strings are in blobs.
+func fits(ev Event) bool {
+	c := checker{in: ev.Data}
+	return c.value() == nil && len(ev.Data)-c.saved+ev.Sources.size() <= MaxRecord-maxEnvelope
 }

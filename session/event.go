@@ -149,6 +149,9 @@ func (s Sources) Has(seq Seq) bool {
 	return false
 }
 
+// size is an upper bound of the text's length.
+func (s Sources) size() int { return 36 * len(s) }
+
 // check holds the rules that can be seen in the event alone: each cited seq is unique and below own.
 func (s Sources) check(own Seq) error {
 	for _, sp := range s {

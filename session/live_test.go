@@ -41,7 +41,10 @@ func TestAppendAllIsAtomic(t *testing.T) {
 	title := Draft{Type: TypeTitle, Data: Title{"x", "user"}}
 	user := note("hi", Append())
 	put(t, s, title)
-	more := s.more
+	_, more, err := s.From(s.Head())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, try := range map[string]func() error{
 		"check": func() error { _, err := s.AppendAll(func(State) error { return veto }, title); return err },
 		"validator": func() error {

@@ -48,13 +48,13 @@ type Session struct {
 	birth  Seq // length of the seed's Prefix: what was stored when the session was constructed
 
 	mu       sync.Mutex
-	prefix   Prefix  // guarded by mu: the stored part; replaced by Settle
-	tail     []Event // guarded by mu: the events from prefix.Len() on; append only, elements immutable
-	state    State   // guarded by mu
-	accepted bool    // guarded by mu: something was accepted in this life
-	disposed bool    // guarded by mu
-	more     chan struct{}
-	notify   func() // guarded by mu; called without it
+	prefix   Prefix        // guarded by mu: the stored part; replaced by Settle
+	tail     []Event       // guarded by mu: the events from prefix.Len() on; append only, elements immutable
+	state    State         // guarded by mu
+	accepted bool          // guarded by mu: something was accepted in this life
+	disposed bool          // guarded by mu
+	more     chan struct{} // guarded by mu: closed when there is more; nil: nobody asked
+	notify   func()        // guarded by mu; called without it
 
 	viewMu sync.Mutex // held while items are brought up to date; taken before mu
 	items  []Item     // guarded by viewMu: projection of the surface
@@ -74,7 +74,7 @@ func New(h Header, seed Seed, env Env) (*Session, error) {
 	if seed.Prefix == nil {
 		seed.Prefix = Events(nil)
 	}
-	s := &Session{header: h, env: env, prefix: seed.Prefix, birth: seed.Prefix.Len(), more: make(chan struct{})}
+	s := &Session{header: h, env: env, prefix: seed.Prefix, birth: seed.Prefix.Len()}
 	s.tail = slices.Clone(seed.Repair)
 	s.first = s.birth + Seq(len(seed.Repair))
 	if seed.State != nil {
@@ -155,7 +155,7 @@ func (s *Session) At(seq Seq) (Event, error) { return s.Events().At(seq) }
 // Append accepts one event. Once it returns the event is immutable and has its seq; it is not yet on disk.
 // Errors: *RejectedError, *UnsupportedError, ErrDisposed.
 func (s *Session) Append(d Draft) (Event, error) {
-	evs, err := s.AppendAll(nil, d)
+	evs, err := s.appendTold(nil, []Draft{d})
 	if err != nil {
 		return Event{}, err
 	}
@@ -165,28 +165,29 @@ func (s *Session) Append(d Draft) (Event, error) {
 // AppendAll accepts all drafts with adjacent seqs, or none. check, if not nil, sees the state as it is, in
 // the same critical section: locks that live in the log are taken this way. It must not call the session.
 func (s *Session) AppendAll(check func(State) error, drafts ...Draft) ([]Event, error) {
-	return s.AppendFunc(func(st State) ([]Draft, error) {
-		if check != nil {
-			if err := check(st); err != nil {
-				return nil, err
-			}
-		}
-		return drafts, nil
-	})
+	if check == nil {
+		return s.appendTold(nil, drafts)
+	}
+	return s.AppendFunc(func(st State) ([]Draft, error) { return drafts, check(st) })
 }
 
 // AppendFunc is AppendAll for drafts that depend on the state: build sees it and returns them. The first
 // draft gets the seq State.Next. No drafts: nothing happens.
 func (s *Session) AppendFunc(build func(State) ([]Draft, error)) ([]Event, error) {
-	evs, notify, err := s.appendFunc(build)
+	return s.appendTold(build, nil)
+}
+
+func (s *Session) appendTold(build func(State) ([]Draft, error), drafts []Draft) ([]Event, error) {
+	evs, notify, err := s.append(build, drafts)
 	if notify != nil {
 		notify()
 	}
 	return evs, err
 }
 
-// appendFunc is AppendFunc under the lock; it returns who is to be told once the lock is free.
-func (s *Session) appendFunc(build func(State) ([]Draft, error)) (_ []Event, notify func(), _ error) {
+// append accepts drafts, or those that build makes, under the lock; it returns who is to be told once the
+// lock is free.
+func (s *Session) append(build func(State) ([]Draft, error), drafts []Draft) (_ []Event, notify func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.disposed {
@@ -195,27 +196,36 @@ func (s *Session) appendFunc(build func(State) ([]Draft, error)) (_ []Event, not
 	if len(s.state.unknown) > 0 {
 		return nil, nil, &UnsupportedError{Types: s.state.Unknown()}
 	}
-	drafts, err := build(s.state.Clone())
-	if err != nil || len(drafts) == 0 {
-		return nil, nil, err
+	if build != nil {
+		if drafts, err = build(s.state.Clone()); err != nil {
+			return nil, nil, err
+		}
 	}
-	// A plain copy: what a refused draft appended to its lists lies behind the length of ours, and State
-	// hands out clipped lists only.
-	st := s.state
-	evs := make([]Event, 0, len(drafts))
+	if len(drafts) == 0 {
+		return nil, nil, nil
+	}
+	// A plain copy of the state, and a tail that is longer than ours: what a refused draft appended to a list
+	// lies behind the length of ours, and lists are handed out clipped only.
+	st, tail := s.state, s.tail
 	for _, d := range drafts {
-		ev, err := s.accept(&st, d, evs)
+		ev, err := s.accept(&st, d, tail)
 		if err != nil {
 			return nil, nil, err
 		}
-		evs = append(evs, ev)
+		tail = append(tail, ev)
 	}
-	s.state = st
-	s.tail = append(s.tail, evs...)
-	s.accepted = true
-	close(s.more)
-	s.more = make(chan struct{})
-	return evs[:len(evs):len(evs)], s.notify, nil
+	evs := tail[len(s.tail):len(tail):len(tail)]
+	s.state, s.tail, s.accepted = st, tail, true
+	s.signal()
+	return evs, s.notify, nil
+}
+
+// signal wakes whoever waits on the channel of From.
+func (s *Session) signal() {
+	if s.more != nil {
+		close(s.more)
+		s.more = nil
+	}
 }
 
 // Notify has f called after each accepted batch, by the goroutine that appended and with no lock held: f
@@ -234,6 +244,9 @@ const fromBatch = 256
 // channel that is closed when there are more. Old events come in batches: call again while it returns any.
 func (s *Session) From(seq Seq) ([]Event, <-chan struct{}, error) {
 	s.mu.Lock()
+	if s.more == nil {
+		s.more = make(chan struct{})
+	}
 	head, more, prefix, tail := s.head(), s.more, s.prefix, slices.Clip(s.tail)
 	s.mu.Unlock()
 	switch stored := prefix.Len(); {
@@ -314,8 +327,7 @@ func (s *Session) Dispose() {
 	defer s.mu.Unlock()
 	if !s.disposed {
 		s.disposed = true
-		close(s.more)
-		s.more = make(chan struct{})
+		s.signal()
 	}
 }
 
