@@ -81,7 +81,13 @@ func (t *chat) run(ctx context.Context) error {
 	defer leave()
 	var pressed atomic.Bool // once since the last line, with nothing to stop
 	restore := t.c.onSignal(func(sig os.Signal) {
-		if ag := t.agent.Load(); pressed.Swap(true) || !ag.Cancel(causeOf(sig)) && sig != os.Interrupt {
+		switch again := pressed.Swap(true); {
+		case again:
+			leave()
+		case t.agent.Load().Cancel(causeOf(sig)):
+		case sig == os.Interrupt:
+			t.spin.print(false, func() { t.c.note("Ctrl-C again leaves") })
+		default:
 			leave()
 		}
 	})

@@ -64,7 +64,8 @@ func explain(what string, err error) *failure {
 		fenced      *store.FencedError
 		damaged     *store.DamagedError
 		notFound    *store.NotFoundError
-		notSaved    *app.UnsavedError
+		unsaved     *app.UnsavedError
+		notSaved    *store.NotSavedError
 		openTurn    *session.OpenTurnError
 		boundary    *session.BoundaryError
 		unsupported *store.UnsupportedError
@@ -92,11 +93,13 @@ func explain(what string, err error) *failure {
 			end = fmt.Sprintf("take it over (kill %d lets its holder save and leave)", h.PID)
 		}
 		f.hint = fmt.Sprintf("follow it (strand show %s), %s, or fork it (strand fork %s)", busy.ID, end, busy.ID)
-	case errors.As(err, &notSaved):
-		f.exit, f.code, f.what, f.why = exitNotSaved, "not-saved", "session "+string(notSaved.ID), "not saved: "+notSaved.Err.Error()
-		f.hint = "make room or make it writable and try again"
-		if notSaved.Kept != "" {
-			f.hint = "what was not saved is kept in " + notSaved.Kept
+	case errors.As(err, &unsaved), errors.As(err, &notSaved):
+		f.exit, f.code, f.hint = exitNotSaved, "not-saved", "make room or make it writable and try again"
+		if errors.As(err, &notSaved) {
+			f.what, f.why = "session "+string(notSaved.ID), fmt.Sprintf("not saved to %s: %v", notSaved.Path, notSaved.Cause)
+		}
+		if unsaved != nil && unsaved.Kept != "" {
+			f.hint = "what was not saved is kept in " + unsaved.Kept
 		}
 	case errors.As(err, &fenced):
 		f.exit, f.code = exitBusy, "fenced"
@@ -133,8 +136,6 @@ func explain(what string, err error) *failure {
 		f.code = "nothing"
 	case errors.Is(err, store.ErrDamaged):
 		f.exit, f.code, f.hint = exitDamaged, "damaged", "strand doctor says where"
-	case errors.Is(err, store.ErrNotSaved):
-		f.exit, f.code, f.hint = exitNotSaved, "not-saved", "make room or make it writable and try again"
 	case errors.Is(err, store.ErrExists):
 		f.code = "exists"
 	case errors.Is(err, context.Canceled):

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -42,7 +41,7 @@ func TestMain(m *testing.M) {
 		if race {
 			args = append(args, "-race")
 		}
-		build := exec.Command(filepath.Join(runtime.GOROOT(), "bin", "go"), append(args, ".")...)
+		build := exec.Command("go", append(args, ".")...)
 		build.Stdout, build.Stderr = os.Stderr, os.Stderr
 		if err := build.Run(); err != nil {
 			fmt.Fprintln(os.Stderr, "building strand:", err)
