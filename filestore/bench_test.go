@@ -178,9 +178,11 @@ func bigSession(b *testing.B, n int) (*Store, session.ID) {
 		if _, err := w.Append(context.Background(), evs[:min(len(evs), n-q)]); err != nil {
 			b.Fatal(err)
 		}
-	}
-	if _, err := w.Flush(context.Background()); err != nil {
-		b.Fatal(err)
+		if q/turnEvents%16 == 0 || q+2*turnEvents > n {
+			if _, err := w.Flush(context.Background()); err != nil {
+				b.Fatal(err)
+			}
+		}
 	}
 	return s, id
 }
@@ -306,6 +308,8 @@ func BenchmarkList(b *testing.B) {
 		if _, err := w.Append(b.Context(), evs); err != nil {
 			b.Fatal(err)
 		}
+		w.Flush(b.Context())
+		w.Append(b.Context(), turn(turnEvents)[:3])
 		w.Close()
 	}
 	b.Run("readdir", func(b *testing.B) {

@@ -342,6 +342,19 @@ func (s *Store) mkdirAll(dir string) error {
 // writeTemp makes a file with the content b, synced and, if lock is set, locked exclusively. After
 // an error nothing is left but perhaps the name.
 func (s *Store) writeTemp(name string, b []byte, lock bool) (vfs.File, error) {
+	f, err := s.newFile(name, b, lock)
+	if err == nil {
+		if err = s.sync(f.Sync); err == nil {
+			return f, nil
+		}
+		f.Close()
+		s.fs.Remove(name)
+	}
+	return nil, err
+}
+
+// newFile is writeTemp without the sync.
+func (s *Store) newFile(name string, b []byte, lock bool) (vfs.File, error) {
 	f, err := s.fs.OpenFile(name, vfs.CreateAppend)
 	if err != nil {
 		return nil, err
@@ -355,9 +368,6 @@ func (s *Store) writeTemp(name string, b []byte, lock bool) (vfs.File, error) {
 		if ok, err = f.TryLock(true); err == nil && !ok {
 			err = fmt.Errorf("%s: a new file is locked: %w", name, vfs.ErrNotSupported)
 		}
-	}
-	if err == nil {
-		err = s.sync(f.Sync)
 	}
 	if err != nil {
 		f.Close()

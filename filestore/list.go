@@ -23,8 +23,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// titleWindow is how far from the end of a log Stat looks for its title when it has everything else.
-const titleWindow = 128 << 10
+// Stat looks so far from the end of a log for its title, and for what loss of power left, when it has
+// everything else.
+const (
+	titleWindow = 128 << 10
+	tailWindow  = 64 << 10
+)
 
 const titleByUser = "user" // the source of a title that a person gave
 
@@ -126,14 +130,16 @@ func (s *Store) statFiles(ctx context.Context, st *store.Stat, dir string) error
 		}
 		return nil
 	}
-	if err := s.statTail(ctx, st, dir, names); err != nil || st.State == store.StateDamaged {
+	held, err := s.statTail(ctx, st, dir, names)
+	if err != nil || !held {
 		return err
 	}
 	return s.statBase(st, dir, names)
 }
 
-// statTail finds next seq, link, activity and title, reading backwards.
-func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names []session.Seq) error {
+// statTail finds next seq, link, activity and title, reading backwards. held: the last segment is
+// being written.
+func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names []session.Seq) (held bool, err error) {
 	found := struct{ pos, activity, title bool }{}
 	seen := int64(0)
 	title, whole := "", true
@@ -147,7 +153,14 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 			limit = names[i+1]
 		}
 		clean, enough := true, false
-		err := s.backward(path, func(line []byte, lf bool) bool {
+		err := s.backward(path, func(f vfs.File) error {
+			if !last {
+				return nil
+			}
+			var err error
+			held, err = f.HasWriter()
+			return err
+		}, func(line []byte, lf bool) bool {
 			if ctx.Err() != nil {
 				return false
 			}
@@ -188,7 +201,8 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 			}
 			if !found.pos {
 				found.pos = true
-				newest = &raw
+				r := raw
+				newest = &r
 				st.Pos.Next = raw.Seq + 1
 				st.Pos.Link, _ = raw.Link()
 				st.Base = st.Pos.Next
@@ -202,17 +216,17 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 			if !found.activity && mayBeActivity(raw.Type) && session.IsActivity(raw.Event()) {
 				st.LastActivity, found.activity = raw.Time, true
 			}
-			enough = found.activity && (found.title || seen > titleWindow) && (!last || due <= mark) && newest == nil
+			enough = found.activity && (found.title || seen > titleWindow) && (!last || due <= mark || seen > tailWindow) && newest == nil
 			return !enough
 		})
 		if err != nil {
-			return err
+			return held, err
 		}
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return held, context.Cause(ctx)
 		}
 		if !clean || !found.pos {
-			return s.statWhole(ctx, st)
+			return held, s.statWhole(ctx, st)
 		}
 		if enough {
 			whole = false
@@ -223,7 +237,7 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 	if found.title || whole && st.Header.Parent == nil {
 		st.Title = title
 	}
-	return nil
+	return held, nil
 }
 
 func follows(r *record.Raw, prev session.Link) bool {
@@ -276,9 +290,10 @@ func (s *Store) statWhole(ctx context.Context, st *store.Stat) error {
 	return nil
 }
 
-// statBase looks for the oldest segment that somebody writes.
+// statBase looks for the oldest segment that somebody writes, who writes the last.
 func (s *Store) statBase(st *store.Stat, dir string, names []session.Seq) error {
-	for i := len(names) - 1; i >= 0; i-- {
+	st.Base, st.Holder = names[len(names)-1], &store.Holder{SessionID: st.ID}
+	for i := len(names) - 2; i >= 0; i-- {
 		held, err := s.hasWriter(filepath.Join(dir, segmentName(names[i])))
 		if err != nil {
 			return err
@@ -287,25 +302,25 @@ func (s *Store) statBase(st *store.Stat, dir string, names []session.Seq) error 
 			break
 		}
 		st.Base = names[i]
-		if st.Holder == nil {
-			st.Holder = &store.Holder{SessionID: st.ID}
-		}
 	}
-	if st.Holder != nil && st.State == store.StateTorn {
+	if st.State == store.StateTorn {
 		st.State = store.StateOK // being written
 	}
 	return nil
 }
 
-// backward calls f with the lines of a file, the last first, until it returns false. What stands
+// backward opens a file, passes it to first, then calls f with its lines, the last first, until it returns false. What stands
 // behind the last line end comes first, with lf false, also if it is empty. A line is valid during
 // the call.
-func (s *Store) backward(path string, f func(line []byte, lf bool) bool) error {
+func (s *Store) backward(path string, first func(vfs.File) error, f func(line []byte, lf bool) bool) error {
 	file, err := s.fs.OpenFile(path, vfs.ReadOnly)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+	if err := first(file); err != nil {
+		return err
+	}
 	info, err := file.Stat()
 	if err != nil {
 		return err

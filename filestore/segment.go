@@ -92,16 +92,23 @@ func (w *writer) newSession(a *attempt, n string) (err error) {
 			s.fs.Remove(a.tmp)
 		}
 	}()
-	if lease, err = s.writeTemp(filepath.Join(a.tmp, headerName), head, true); err != nil {
+	// Both are written before the first is synced: on a journalling file system that is one commit.
+	if lease, err = s.newFile(filepath.Join(a.tmp, headerName), head, true); err != nil {
 		return err
 	}
 	if err = s.checkLocks(filepath.Join(a.tmp, headerName)); err != nil {
 		return err
 	}
 	if a.end.Next > a.seg.first { // a fork may have nothing of its own: then it has no segment yet
-		if seg, err = s.writeTemp(filepath.Join(a.tmp, name), a.text, true); err != nil {
+		if seg, err = s.newFile(filepath.Join(a.tmp, name), a.text, true); err != nil {
 			return err
 		}
+		if err = s.sync(seg.Sync); err != nil {
+			return err
+		}
+	}
+	if err = s.sync(lease.Sync); err != nil {
+		return err
 	}
 	if err = s.syncDir(a.tmp); err != nil {
 		return err
