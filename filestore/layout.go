@@ -365,7 +365,9 @@ func (s *Store) newFile(name string, b []byte, lock bool) (vfs.File, error) {
 	}
 	if err == nil && lock {
 		var ok bool
-		if ok, err = f.TryLock(true); err == nil && !ok {
+		if ok, err = f.TryLock(true); err != nil {
+			err = &store.ReadOnlyError{Path: s.root, Cause: fmt.Errorf("file locks do not work here: %w", err)}
+		} else if !ok {
 			err = fmt.Errorf("%s: a new file is locked: %w", name, vfs.ErrNotSupported)
 		}
 	}
