@@ -19,15 +19,20 @@
 //
 // The files, in reading order:
 //
-//	layout.go    where things are; Open, options, the checks before the first write
+//	layout.go    where things are; Open and its options
+//	prepare.go   what is checked and made before the first write; how a file is made durable
 //	scan.go      one segment: its good runs, its bad stretches
 //	reader.go    one log: segments and spans put together, and what its bad stretches mean
+//	lost.go      what stands in for records that loss of power took
+//	verify.go    reading without trust
 //	index.go     the Prefix that reads events from disk when they are asked for
 //	lease.go     the right to write
 //	announce.go  who has it
 //	segment.go   how a new segment, or a new session, comes to its name
 //	writer.go    one life: append, flush, roll
+//	encode.go    its events as records
 //	fork.go      a session that begins with another's prefix
 //	blob.go      long strings
-//	list.go      stat and list, from the ends of the files
+//	stat.go      one session, from the ends of its files
+//	list.go      all of them
 package filestore

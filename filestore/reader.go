@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"sync"
 
-	"github.com/go-json-experiment/json"
 	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
@@ -20,14 +16,6 @@ import (
 )
 
 const maxHeader = 1 << 20
-
-// lostRecord is an event that the next life writes in the place of what loss of power took: a mark,
-// or (raw not nil) a good record behind it, which is copied as it is.
-type lostRecord struct {
-	ev   session.Event
-	raw  []byte // the line with its LF
-	link session.Link
-}
 
 // logScan is what one pass over a whole log found.
 type logScan struct {
@@ -95,50 +83,6 @@ func (s *Store) Read(ctx context.Context, id session.ID) (*store.Snapshot, error
 		return nil, &store.NotFoundError{ID: string(id)}
 	}
 	l, err := s.scanSettled(ctx, id, nil)
-	if err != nil {
-		return nil, err
-	}
-	return s.snapshot(l, id), nil
-}
-
-// Verify is Read in which nothing is trusted: every link is computed and every blob is read.
-func (s *Store) Verify(ctx context.Context, id session.ID) (*store.Snapshot, error) {
-	if session.ValidID(id) != nil {
-		return nil, &store.NotFoundError{ID: string(id)}
-	}
-	var mu sync.Mutex
-	seen := map[string]string{}
-	blob := func(name string) (string, error) {
-		mu.Lock()
-		why, ok := seen[name]
-		mu.Unlock()
-		if ok {
-			return why, nil
-		}
-		_, err := s.GetBlob(ctx, name)
-		switch {
-		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrDamaged):
-			why = err.Error()
-		case err != nil:
-			return "", err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		seen[name] = why
-		return why, nil
-	}
-	check := func(raw *record.Raw) (why string, err error) {
-		if err := raw.Valid(); err != nil {
-			return err.Error(), nil
-		}
-		record.Blobs(raw.Data, func(name string) {
-			if why == "" && err == nil {
-				why, err = blob(name)
-			}
-		})
-		return why, err
-	}
-	l, err := s.scanSettled(ctx, id, check)
 	if err != nil {
 		return nil, err
 	}
@@ -283,14 +227,16 @@ func (s *Store) locate(id, child session.ID) (dir string, names []session.Seq, e
 // scanOwn reads the segments of id in dir and adds what is good of them, below clip, to l. Without
 // clip the last segment is the end of the log: what is bad there may be torn or lost.
 func (s *Store) scanOwn(ctx context.Context, l *logScan, id session.ID, dir string, names []session.Seq, clip session.Seq) error {
-	end := clip != session.None
-	if i := slices.IndexFunc(names, func(first session.Seq) bool { return first >= clip }); end && i >= 0 {
-		names = names[:i] // before the scans begin: they share the slice below
-	}
-	scans := make([]*segScan, len(names))
+	var scans []*segScan
 	var g errgroup.Group
 	g.SetLimit(max(1, runtime.GOMAXPROCS(0)))
+	scans = make([]*segScan, len(names))
+	end := clip != session.None
 	for i, first := range names {
+		if end && first >= clip {
+			scans = scans[:i]
+			break
+		}
 		limit := session.None
 		if i+1 < len(names) {
 			limit = names[i+1]
@@ -454,124 +400,4 @@ func (s *Store) ending(l *logScan, id session.ID, sc *segScan, bad []item, due s
 			First: due, Last: due - 1, Detail: bad[0].describe()}
 	}
 	return lost
-}
-
-// collectLost reads the end of the last segment again, from its first bad seq, and makes the marks and
-// copies.
-func (s *Store) collectLost(ctx context.Context, l *logScan, sc *segScan) error {
-	var good []lostRecord
-	f, err := s.fs.OpenFile(sc.path, vfs.ReadOnly)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	from := l.segs[len(l.segs)-1].stop
-	due, now := l.pos.Next, l.time
-	mark := func(r item) error {
-		data, err := json.Marshal(session.Lost{Offset: r.bad.Offset, Bytes: r.bad.Bytes})
-		if err != nil {
-			return err
-		}
-		l.lost = append(l.lost, lostRecord{ev: session.Event{Seq: due, Time: now, Type: session.TypeLost, Op: session.Append(), Data: data}})
-		due++
-		return nil
-	}
-	var bad []item
-	for _, it := range sc.items {
-		if !it.good {
-			if it.bad.Offset >= from {
-				bad = append(bad, it)
-			}
-			continue
-		}
-		if it.run.off < from {
-			continue
-		}
-		stretch := item{bad: record.Bad{Offset: it.run.off}}
-		if len(bad) > 0 {
-			stretch.bad.Offset = bad[0].bad.Offset
-			stretch.bad.Bytes = it.run.off - stretch.bad.Offset
-		}
-		each := len(bad) == int(it.run.first-due)
-		for i := 0; due < it.run.first; i++ {
-			m := stretch
-			if each {
-				m = bad[i]
-			}
-			if err := mark(m); err != nil {
-				return err
-			}
-		}
-		bad = nil
-		if good, err = s.copies(ctx, l, f, &it.run); err != nil {
-			return err
-		}
-		l.lost = append(l.lost, good...)
-		due, now = it.run.end, it.run.time
-	}
-	for _, it := range bad {
-		if !it.bad.LF || it.bad.Blank {
-			l.torn = &store.Range{File: sc.path, Offset: it.bad.Offset, Bytes: it.bad.Bytes, First: due, Last: due - 1, Detail: it.describe()}
-			continue
-		}
-		if err := mark(it); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// copies returns the records of a run behind a gap, with their bytes.
-func (s *Store) copies(ctx context.Context, l *logScan, f vfs.File, r *run) ([]lostRecord, error) {
-	raw := make([]byte, r.stop-r.off)
-	if _, err := f.ReadAt(raw, r.off); err != nil && err != io.EOF {
-		return nil, err
-	}
-	var out []lostRecord
-	var sc record.Scanner
-	sc.Feed(raw, true)
-	for sc.Next() == record.Good {
-		ev, err := s.accepted(ctx, &sc.Raw)
-		if err != nil {
-			return nil, err
-		}
-		n := len(sc.Raw.Line()) + 1
-		rest, _ := sc.Rest()
-		at := len(raw) - len(rest) - n
-		link, ok := sc.Raw.Link()
-		if !ok {
-			link = session.Link{}
-		}
-		out = append(out, lostRecord{ev: ev, raw: raw[at : at+n : at+n], link: link})
-	}
-	if len(out) != int(r.end-r.first) {
-		return nil, fmt.Errorf("filestore: session %s changed while it was read", l.hdr.ID)
-	}
-	return out, nil
-}
-
-// relink computes the links of the last segment of l, and takes the result if it is want: then only
-// the stored link at its end is damaged.
-func (s *Store) relink(ctx context.Context, l *logScan, want session.Link) (bool, error) {
-	if len(l.segs) == 0 {
-		return false, nil
-	}
-	seg := l.segs[len(l.segs)-1]
-	link := seg.prev
-	v := &view{s: s, id: l.hdr.ID, segs: l.segs, n: l.pos.Next}
-	lost := false
-	err := v.scan(ctx, len(l.segs)-1, seg.first, seg.end, func(raw *record.Raw) bool {
-		calc, ok := raw.CheckLink(link)
-		if stored, isLink := raw.Link(); !ok && lost && isLink {
-			calc = stored
-		}
-		lost = string(raw.Type) == session.TypeLost
-		link = calc
-		return true
-	})
-	if err != nil || link != want {
-		return false, err
-	}
-	l.pos.Link = want
-	return true, nil
 }

@@ -1,0 +1,227 @@
+package filestore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+
+	"github.com/go-json-experiment/json"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
+)
+
+type storeFile struct {
+	Strandline int    `json:"strandline"`
+	Store      string `json:"store"`
+}
+
+// version refuses a store that a newer program made.
+func (s *Store) version() error {
+	b, _, err := s.readFile(s.path(storeName), 1<<16)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return &store.ReadOnlyError{Path: s.root, Cause: err}
+	}
+	var f storeFile
+	if err := json.Unmarshal(b, &f); err != nil {
+		return &store.ReadOnlyError{Path: s.root, Cause: fmt.Errorf("%s cannot be read: %w", storeName, err)}
+	}
+	if f.Strandline > session.Format {
+		return &store.ReadOnlyError{Path: s.root, Cause: fmt.Errorf(
+			"%w: its format %d is newer than %d, which this program writes", store.ErrUnsupported, f.Strandline, session.Format)}
+	}
+	return nil
+}
+
+// writable returns a *store.ReadOnlyError if the store cannot be written, as far as can be told
+// without writing, and store.ErrClosed after Close.
+func (s *Store) writable() error {
+	s.mu.Lock()
+	closed, ready := s.closed, s.ready
+	s.mu.Unlock()
+	if closed {
+		return fmt.Errorf("filestore: %w", store.ErrClosed)
+	}
+	if !ready {
+		if err := s.version(); err != nil {
+			return err
+		}
+	}
+	dir := s.path("sessions")
+	for {
+		err := s.fs.Writable(dir)
+		if err == nil {
+			return nil
+		}
+		up := filepath.Dir(dir)
+		if !errors.Is(err, fs.ErrNotExist) || up == dir {
+			return &store.ReadOnlyError{Path: s.root, Cause: err}
+		}
+		dir = up
+	}
+}
+
+// readOnly returns err as a *store.ReadOnlyError if it says that nothing can be written here.
+func (s *Store) readOnly(err error) error {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) || errors.Is(err, vfs.ErrNotSupported) {
+		return &store.ReadOnlyError{Path: s.root, Cause: err}
+	}
+	return err
+}
+
+// prepare makes the root durable before the first write of this Store.
+func (s *Store) prepare() error {
+	s.mu.Lock()
+	ready := s.ready
+	s.mu.Unlock()
+	if ready {
+		return nil
+	}
+	if err := s.mkdirAll(s.path("sessions")); err != nil {
+		return s.readOnly(err)
+	}
+	if err := s.mkdirAll(s.path("live")); err != nil {
+		return s.readOnly(err)
+	}
+	_, err := s.fs.Stat(s.path(storeName))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = s.makeStoreFile()
+	}
+	if err != nil {
+		return s.readOnly(err)
+	}
+	if err := s.version(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.ready = true
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *Store) makeStoreFile() error {
+	id, err := s.nonce()
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(storeFile{session.Format, id})
+	if err != nil {
+		return err
+	}
+	tmp := s.path(".store-" + id)
+	f, err := s.writeTemp(tmp, append(b, '\n'), false)
+	if err != nil {
+		return err
+	}
+	f.Close()
+	if err := s.publish(tmp, s.path(storeName)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return s.syncDir(s.root)
+}
+
+// mkdirAll makes dir and what is missing above it, durably.
+func (s *Store) mkdirAll(dir string) error {
+	if _, err := s.fs.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	up := filepath.Dir(dir)
+	if up != dir {
+		if err := s.mkdirAll(up); err != nil {
+			return err
+		}
+	}
+	if err := s.fs.Mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return s.syncDir(up)
+}
+
+// writeTemp makes a file with the content b, synced and, if lock is set, locked exclusively. After
+// an error nothing is left but perhaps the name.
+func (s *Store) writeTemp(name string, b []byte, lock bool) (vfs.File, error) {
+	f, err := s.newFile(name, b, lock)
+	if err == nil {
+		if err = s.sync(f.Sync); err == nil {
+			return f, nil
+		}
+		f.Close()
+		s.fs.Remove(name)
+	}
+	return nil, err
+}
+
+// newFile is writeTemp without the sync.
+func (s *Store) newFile(name string, b []byte, lock bool) (vfs.File, error) {
+	f, err := s.fs.OpenFile(name, vfs.CreateAppend)
+	if err != nil {
+		return nil, err
+	}
+	n, err := f.Write(b)
+	if err == nil {
+		err = shortWrite(n, len(b))
+	}
+	if err == nil && lock {
+		var ok bool
+		if ok, err = f.TryLock(true); err != nil {
+			err = &store.ReadOnlyError{Path: s.root, Cause: fmt.Errorf("file locks do not work here: %w", err)}
+		} else if !ok {
+			err = fmt.Errorf("%s: a new file is locked: %w", name, vfs.ErrNotSupported)
+		}
+	}
+	if err != nil {
+		f.Close()
+		s.fs.Remove(name)
+		return nil, err
+	}
+	return f, nil
+}
+
+func shortWrite(n, of int) error {
+	if n < of {
+		return io.ErrShortWrite
+	}
+	return nil
+}
+
+// publish gives the file tmp its name, which must be free, and takes the old name away.
+func (s *Store) publish(tmp, name string) error {
+	err := s.fs.Link(tmp, name)
+	if errors.Is(err, vfs.ErrNotSupported) {
+		return s.fs.RenameNoReplace(tmp, name)
+	}
+	s.fs.Remove(tmp) // what remains is skipped by readers and removed later
+	return err
+}
+
+// checkLocks makes sure, once, that a lock on name, which is held exclusively, keeps others out.
+func (s *Store) checkLocks(name string) error {
+	s.mu.Lock()
+	done := s.locks
+	s.mu.Unlock()
+	if done {
+		return nil
+	}
+	f, err := s.fs.OpenFile(name, vfs.ReadWrite)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	ok, err := f.TryLock(true)
+	if err != nil {
+		return &store.ReadOnlyError{Path: s.root, Cause: err}
+	}
+	if ok {
+		return &store.ReadOnlyError{Path: s.root, Cause: errors.New("file locks do not work here: two could write one session")}
+	}
+	s.mu.Lock()
+	s.locks = true
+	s.mu.Unlock()
+	return nil
+}

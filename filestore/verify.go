@@ -1,0 +1,81 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/strandline-dev/strandline/record"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+)
+
+// Verify is Read in which nothing is trusted: every link is computed and every blob is read.
+func (s *Store) Verify(ctx context.Context, id session.ID) (*store.Snapshot, error) {
+	if session.ValidID(id) != nil {
+		return nil, &store.NotFoundError{ID: string(id)}
+	}
+	var mu sync.Mutex
+	seen := map[string]string{}
+	blob := func(name string) (string, error) {
+		mu.Lock()
+		why, ok := seen[name]
+		mu.Unlock()
+		if ok {
+			return why, nil
+		}
+		_, err := s.GetBlob(ctx, name)
+		switch {
+		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrDamaged):
+			why = err.Error()
+		case err != nil:
+			return "", err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		seen[name] = why
+		return why, nil
+	}
+	check := func(raw *record.Raw) (why string, err error) {
+		if err := raw.Valid(); err != nil {
+			return err.Error(), nil
+		}
+		record.Blobs(raw.Data, func(name string) {
+			if why == "" && err == nil {
+				why, err = blob(name)
+			}
+		})
+		return why, err
+	}
+	l, err := s.scanSettled(ctx, id, check)
+	if err != nil {
+		return nil, err
+	}
+	return s.snapshot(l, id), nil
+}
+
+// relink computes the links of the last segment of l, and takes the result if it is want: then only
+// the stored link at its end is damaged.
+func (s *Store) relink(ctx context.Context, l *logScan, want session.Link) (bool, error) {
+	if len(l.segs) == 0 {
+		return false, nil
+	}
+	seg := l.segs[len(l.segs)-1]
+	link := seg.prev
+	v := &view{s: s, id: l.hdr.ID, segs: l.segs, n: l.pos.Next}
+	lost := false
+	err := v.scan(ctx, len(l.segs)-1, seg.first, seg.end, func(raw *record.Raw) bool {
+		calc, ok := raw.CheckLink(link)
+		if stored, isLink := raw.Link(); !ok && lost && isLink {
+			calc = stored
+		}
+		lost = string(raw.Type) == session.TypeLost
+		link = calc
+		return true
+	})
+	if err != nil || link != want {
+		return false, err
+	}
+	l.pos.Link = want
+	return true, nil
+}
