@@ -86,7 +86,7 @@ func BenchmarkAppend(b *testing.B) {
 			})
 		})
 		b.Run(fmt.Sprintf("sessions=%d/store", sessions), func(b *testing.B) {
-			s := openStore(b, b.TempDir(), nil)
+			s := openStore(b, b.TempDir(), vfs.OS())
 			each(b, sessions, func(i int) func(int) {
 				h := testHeader(session.ID(fmt.Sprintf("bench-%d", i)))
 				w, err := s.Create(b.Context(), h)
@@ -298,7 +298,7 @@ func BenchmarkFork(b *testing.B) {
 // BenchmarkList lists many small sessions, next to reading their directory.
 func BenchmarkList(b *testing.B) {
 	const n = 2000
-	s := openStore(b, b.TempDir(), nil)
+	s := openStore(b, b.TempDir(), vfs.OS())
 	evs := turn(0)
 	for i := range n {
 		w, err := s.Create(b.Context(), testHeader(session.ID(fmt.Sprintf("listed-%d", i))))

@@ -56,7 +56,7 @@ func breakOne(t *testing.T, sc scenario, rule vfs.Rule, k int) bool {
 		have = 10
 	}
 	rule.K = k
-	fs := vfs.Fault(vfs.OS(), rule)
+	fs := vfs.Fault(unsynced, rule)
 	o := testOptions()
 	o.FS, o.SegmentBytes = fs, sc.roll
 	s := openWith(t, root, o)

@@ -32,7 +32,7 @@ func newGate(match func(vfs.Call) bool) *gate {
 }
 
 func (g *gate) fs() vfs.FS {
-	return vfs.Around(vfs.OS(), func(c *vfs.Call, do func() error) error {
+	return vfs.Around(unsynced, func(c *vfs.Call, do func() error) error {
 		if g.match(*c) && g.armed.CompareAndSwap(true, false) {
 			close(g.reached)
 			<-g.open
@@ -156,7 +156,7 @@ func newRivals(t *testing.T, withoutLocksOn func(string) bool) *rivals {
 func (r *rivals) store(t *testing.T, rnd *rand.Rand) *Store {
 	o := testOptions()
 	o.SegmentBytes = 900
-	o.FS = noLocks{vfs.Around(vfs.OS(), func(_ *vfs.Call, do func() error) error {
+	o.FS = noLocks{vfs.Around(unsynced, func(_ *vfs.Call, do func() error) error {
 		for range rnd.IntN(4) {
 			runtime.Gosched()
 		}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"runtime"
+	"sort"
 
 	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
@@ -227,16 +228,14 @@ func (s *Store) locate(id, child session.ID) (dir string, names []session.Seq, e
 // scanOwn reads the segments of id in dir and adds what is good of them, below clip, to l. Without
 // clip the last segment is the end of the log: what is bad there may be torn or lost.
 func (s *Store) scanOwn(ctx context.Context, l *logScan, id session.ID, dir string, names []session.Seq, clip session.Seq) error {
-	var scans []*segScan
-	var g errgroup.Group
-	g.SetLimit(max(1, runtime.GOMAXPROCS(0)))
-	scans = make([]*segScan, len(names))
 	end := clip != session.None
+	if end { // what begins at the clip or behind it is not asked for
+		names = names[:sort.Search(len(names), func(i int) bool { return names[i] >= clip })]
+	}
+	scans := make([]*segScan, len(names))
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i, first := range names {
-		if end && first >= clip {
-			scans = scans[:i]
-			break
-		}
 		limit := session.None
 		if i+1 < len(names) {
 			limit = names[i+1]

@@ -16,7 +16,7 @@ import (
 
 // refused makes the calls of kind op on names with the suffix fail with err.
 func refused(err error, ops ...vfs.Op) vfs.FS {
-	return vfs.Around(vfs.OS(), func(c *vfs.Call, do func() error) error {
+	return vfs.Around(unsynced, func(c *vfs.Call, do func() error) error {
 		for _, op := range ops {
 			if c.Op == op {
 				return err
@@ -40,10 +40,10 @@ func TestReadOnly(t *testing.T) {
 		late   bool // found out at the first append only
 	}{
 		"newer format":            {before: newer, why: "newer"},
-		"locks do nothing":        {fs: noLocks{vfs.OS(), func(string) bool { return true }}, why: "locks", late: true},
+		"locks do nothing":        {fs: noLocks{unsynced, func(string) bool { return true }}, why: "locks", late: true},
 		"locks are refused":       {fs: refused(syscall.ENOLCK, vfs.OpLock), why: syscall.ENOLCK.Error(), late: true},
 		"neither link nor rename": {fs: refused(vfs.ErrNotSupported, vfs.OpLink, vfs.OpRename), why: "not supported", late: true},
-		"read-only file system": {fs: vfs.Around(vfs.OS(), func(c *vfs.Call, do func() error) error {
+		"read-only file system": {fs: vfs.Around(unsynced, func(c *vfs.Call, do func() error) error {
 			switch c.Op {
 			case vfs.OpAccess, vfs.OpCreate, vfs.OpMkdir, vfs.OpLink, vfs.OpRename, vfs.OpRemove, vfs.OpWrite:
 				return syscall.EROFS
@@ -107,7 +107,7 @@ func TestNoHardLinks(t *testing.T) {
 // bytes: no reader sees an event vanish.
 func TestFailedSync(t *testing.T) {
 	root := t.TempDir()
-	fs := vfs.Fault(vfs.OS(), vfs.Rule{K: 2, Match: func(c vfs.Call) bool { return c.Op == vfs.OpSyncData }})
+	fs := vfs.Fault(unsynced, vfs.Rule{K: 2, Match: func(c vfs.Call) bool { return c.Op == vfs.OpSyncData }})
 	s := openStore(t, root, fs)
 	w := must[store.Writer](t)(s.Create(t.Context(), testHeader(subject)))
 	mustAppend(t, w, events(0, 2))
@@ -148,7 +148,7 @@ func TestUnsafeTail(t *testing.T) {
 	mustAppend(t, w, events(0, 2))
 	mustAppend(t, w, events(2, 3)) // its mark: 1
 	w.Close()
-	s = openStore(t, root, vfs.Fault(vfs.OS(), vfs.Rule{K: 1, Match: func(c vfs.Call) bool { return c.Op == vfs.OpSyncData }}))
+	s = openStore(t, root, vfs.Fault(unsynced, vfs.Rule{K: 1, Match: func(c vfs.Call) bool { return c.Op == vfs.OpSyncData }}))
 	w = must[store.Writer](t)(s.Open(t.Context(), subject))
 	if _, err := w.Flush(t.Context()); !errors.Is(err, store.ErrNotSaved) {
 		t.Fatalf("flush: %v", err)
