@@ -345,12 +345,11 @@ func TestCreatorsRace(t *testing.T) {
 	root := t.TempDir()
 	var wins atomic.Int32
 	var wg sync.WaitGroup
+	var creators []store.Writer
 	for range 8 {
-		s := openStore(t, root, nil)
-		w, err := s.Create(t.Context(), testHeader(subject))
-		if err != nil {
-			t.Fatal(err)
-		}
+		creators = append(creators, must[store.Writer](t)(openStore(t, root, nil).Create(t.Context(), testHeader(subject))))
+	}
+	for _, w := range creators {
 		wg.Go(func() {
 			_, err := w.Append(t.Context(), events(0, 2))
 			switch {
