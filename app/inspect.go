@@ -238,7 +238,7 @@ type Stat struct {
 // Report returns the facts of the session.
 func (i *Inspection) Report() Stat {
 	s := Stat{
-		ID: i.Snap.Header.ID, Header: i.Snap.Header, Title: i.Title(), Events: i.State.Next(), Turns: i.State.Turns(),
+		ID: i.Stat.ID, Header: i.Snap.Header, Title: i.Title(), Events: i.State.Next(), Turns: i.State.Turns(),
 		Surface: i.State.SurfaceLen(), State: i.Stat.State, Reason: i.Stat.Reason, Activity: i.Activity(),
 		LastActivity: i.State.LastActivity(), Brackets: i.Brackets(), OpenCalls: i.OpenCalls(), Base: i.Base,
 		Boundaries: i.State.Boundaries(), Holder: HolderOf(i.Stat.Holder),
@@ -257,10 +257,10 @@ func (i *Inspection) Report() Stat {
 // *store.UnsupportedError, or nil.
 func (i *Inspection) Err() error {
 	if len(i.Snap.Damage) > 0 {
-		return &store.DamagedError{ID: i.Snap.Header.ID, Ranges: i.Snap.Damage}
+		return &store.DamagedError{ID: i.Stat.ID, Ranges: i.Snap.Damage}
 	}
 	if i.Snap.Unsupported != "" {
-		return &store.UnsupportedError{ID: i.Snap.Header.ID, Detail: i.Snap.Unsupported}
+		return &store.UnsupportedError{ID: i.Stat.ID, Detail: i.Snap.Unsupported}
 	}
 	return nil
 }

@@ -76,6 +76,7 @@ func (a *App) last(ctx context.Context, project string) (session.ID, []Skipped, 
 		return "", nil, errors.New("this store cannot list")
 	}
 	var skipped []Skipped
+	var best *store.Stat // of those worked on at the same moment (a fork and its parent) the one made last
 	q := store.Query{Project: project, Limit: 50}
 	for {
 		page, err := l.List(ctx, q)
@@ -84,18 +85,28 @@ func (a *App) last(ctx context.Context, project string) (session.ID, []Skipped, 
 		}
 		for _, r := range page.Rows {
 			switch {
+			case best != nil && r.LastActivity < best.LastActivity:
+				return best.ID, skipped, nil
 			case r.State != store.StateOK && r.State != store.StateTorn:
-				skipped = append(skipped, Skipped{r.ID, string(r.State)})
+				if best == nil {
+					skipped = append(skipped, Skipped{r.ID, string(r.State)})
+				}
 			case !isConversational(r.Header.Kind):
-				skipped = append(skipped, Skipped{r.ID, "of kind " + string(r.Header.Kind)})
-			default:
-				return r.ID, skipped, nil
+				if best == nil {
+					skipped = append(skipped, Skipped{r.ID, "of kind " + string(r.Header.Kind)})
+				}
+			case best == nil || r.Header.CreatedAt > best.Header.CreatedAt:
+				best = &r
 			}
 		}
-		if page.Next == "" {
+		switch {
+		case page.Next != "":
+			q.Cursor = page.Next
+		case best != nil:
+			return best.ID, skipped, nil
+		default:
 			return "", skipped, &store.NotFoundError{ID: Last}
 		}
-		q.Cursor = page.Next
 	}
 }
 

@@ -32,7 +32,7 @@ func (c *cli) forkCmd() *cobra.Command {
 					return c.object(f)
 				}
 				fmt.Fprintln(c.out, f.ID)
-				c.note("fork of %s at %d; go on with strand run --session %s", f.Parent, f.Seq, f.ID)
+				c.hint("fork of %s at %d; go on with strand run --session %s", f.Parent, f.Seq, f.ID)
 				return nil
 			})
 		}),

@@ -161,6 +161,13 @@ func (c *cli) note(format string, args ...any) {
 	}
 }
 
+// hint tells a person at a terminal what they can do next.
+func (c *cli) hint(format string, args ...any) {
+	if c.errTerm && !c.json {
+		c.note(format, args...)
+	}
+}
+
 // object prints v as one line of JSON.
 func (c *cli) object(v any) error {
 	b, err := json.Marshal(v)

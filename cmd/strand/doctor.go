@@ -86,9 +86,9 @@ func (c *cli) printHealth(h app.Health) {
 	for _, p := range h.Problems {
 		at := ""
 		if p.File != "" {
-			at = fmt.Sprintf(" (%s at byte %d, %d bytes)", p.File, p.Offset, p.Bytes)
+			at = " " + safeLine(fmt.Sprintf("(%s at byte %d, %d bytes)", p.File, p.Offset, p.Bytes))
 		}
-		fmt.Fprintf(c.out, "  %s %s%s\n", c.paint(red, p.Kind+":"), safeLine(p.Detail), safeLine(at))
+		fmt.Fprintf(c.out, "  %s %s%s\n", c.paint(red, p.Kind+":"), safeLine(p.Detail), at)
 	}
 	for _, b := range h.Brackets {
 		if b.State != session.BracketClosed {

@@ -88,9 +88,9 @@ func (c *cli) printList(l app.List, anyProject bool) {
 	slices.Sort(hidden)
 	switch {
 	case len(l.Rows) == 0 && anyProject:
-		c.note("no sessions yet; begin one with strand run")
+		c.hint("no sessions yet; begin one with strand run")
 	case len(l.Rows) == 0:
-		c.note("no sessions in this project yet; strand ls --any-project shows all")
+		c.hint("no sessions in this project yet; strand ls --any-project shows all")
 	case l.Next != "":
 		c.note("%d of %d; more with --limit 0, or --cursor %s", len(l.Rows), l.Total, l.Next)
 	}

@@ -147,7 +147,7 @@ func (c *cli) runPrompt(ctx context.Context, o runFlags, prompt string) error {
 }
 
 // lastWait is how long a second signal lets saving take.
-const lastWait = 2 * time.Second
+const lastWait = 3 * time.Second
 
 // oneTurn gives the prompt to the agent, shows what happens, and lets the session go.
 func (c *cli) oneTurn(ctx context.Context, work *app.Work, output, prompt string) error {
@@ -207,8 +207,8 @@ func (c *cli) oneTurn(ctx context.Context, work *app.Work, output, prompt string
 			return err
 		}
 	}
-	if output == "text" && c.errTerm && !c.quiet {
-		c.note("session %s, %d in, %d out; go on with strand run --continue", summary.SessionID, summary.Usage.InputTokens, summary.Usage.OutputTokens)
+	if output == "text" {
+		c.hint("session %s, %d in, %d out; go on with strand run --continue", summary.SessionID, summary.Usage.InputTokens, summary.Usage.OutputTokens)
 	}
 	return outcome
 }

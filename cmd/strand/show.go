@@ -104,7 +104,7 @@ func (c *cli) show(a *app.App, ins *app.Inspection, o showFlags) error {
 		c.printStat(ins.Report())
 		return nil
 	}
-	if !c.json {
+	if !c.json && ins.Snap.Header.ID != "" { // without a header there is nothing to show
 		c.printHead(ins.Report())
 	}
 	for e, err := range ins.Transcript(min(from, to), to, a.Registry) {
