@@ -249,6 +249,9 @@ func FuzzLoad(f *testing.F) {
 			st.Load(ev)
 			_ = IsActivity(ev)
 		}
+		if _, err := ProjectAll(st, evs); err != nil {
+			t.Fatal(err)
+		}
 		for _, c := range st.Closers() {
 			if err := st.Apply(c); err != nil {
 				t.Fatal(err)

@@ -27,8 +27,8 @@ type Builder struct {
 
 	calls   []call
 	asked   map[string]bool  // the logged ids of all calls
-	byStep  map[inStep][]int // calls, in order
-	byPlace map[place]int
+	byStep  map[inStep]chain // the calls with one id of one step
+	byPlace map[place]int    // nil until a closer is seen
 	used    map[string]bool  // ids that the view contains
 	open    []int            // calls without a result on the surface, ascending
 	strays  []stray          // results without a call, in order
@@ -47,6 +47,9 @@ type inStep struct {
 	turn, step int
 }
 
+// chain is a list of calls, in order, linked by call.next.
+type chain struct{ first, last int }
+
 // place identifies a call.
 type place struct {
 	assistant session.Seq
@@ -55,9 +58,10 @@ type place struct {
 
 type call struct {
 	session.Call
-	id  string // in the view
-	pos int    // of its result in msgs
-	has bool
+	id   string // in the view
+	pos  int    // of its result in msgs
+	has  bool
+	next int // in its chain, 0: the last
 	// code of the supplied result while !has; "": not supplied yet.
 	code string
 }
@@ -83,7 +87,7 @@ func NewBuilder(opt Options) *Builder {
 func (b *Builder) reset() {
 	*b = Builder{
 		opt: b.opt, lostAt: -1, last: session.None,
-		asked: make(map[string]bool), byStep: make(map[inStep][]int), byPlace: make(map[place]int),
+		asked: make(map[string]bool), byStep: make(map[inStep]chain),
 		used: make(map[string]bool), early: make(map[inStep][]int),
 	}
 }
@@ -94,6 +98,9 @@ func (b *Builder) Update(items []session.Item, st session.State) View {
 	if st.Generation() != b.gen || len(items) < b.n || b.n > 0 && items[b.n-1].Seq != b.last {
 		b.reset()
 		b.gen = st.Generation()
+	}
+	if b.n == 0 {
+		b.msgs = make([]message.Message, 0, len(items)+4)
 	}
 	for _, it := range items[b.n:] {
 		b.add(it)
@@ -205,8 +212,15 @@ func (b *Builder) addAssistant(it session.Item) {
 		b.emit(message.Message{}) // filled by its result or by supply
 		at := inStep{c.ID, c.Turn, c.Step}
 		b.asked[c.ID] = true
-		b.byStep[at] = append(b.byStep[at], i)
-		b.byPlace[place{c.Assistant, c.Index}] = i
+		if own, ok := b.byStep[at]; ok {
+			b.calls[own.last].next = i
+			b.byStep[at] = chain{own.first, i}
+		} else {
+			b.byStep[at] = chain{i, i}
+		}
+		if b.byPlace != nil {
+			b.byPlace[place{c.Assistant, c.Index}] = i
+		}
 		b.open = append(b.open, i)
 	}
 	if first == len(b.calls) {
@@ -253,7 +267,7 @@ func (b *Builder) addResult(it session.Item) {
 		return
 	}
 	if assistant, index, ok := session.MissingFor(it.Message.ID, it.Code); ok {
-		i, found := b.byPlace[place{assistant, index}]
+		i, found := b.find(assistant, index)
 		switch {
 		case !found:
 			b.stray(it, Stranger, fmt.Sprintf("closes call %d of seq %d, which is not on the surface", index, assistant))
@@ -265,14 +279,17 @@ func (b *Builder) addResult(it session.Item) {
 		return
 	}
 	at := inStep{r.ToolCallID, it.Turn, it.Step}
-	own := b.byStep[at]
-	for _, i := range own {
+	own, asked := b.byStep[at]
+	for i := own.first; asked; i = b.calls[i].next {
 		if !b.calls[i].has {
 			b.settle(i, it, false)
 			return
 		}
+		if i == own.last {
+			break
+		}
 	}
-	if len(own) == 0 {
+	if !asked {
 		for k := len(b.open) - 1; k >= 0; k-- {
 			if i := b.open[k]; b.calls[i].ID == r.ToolCallID {
 				b.settle(i, it, false)
@@ -286,6 +303,18 @@ func (b *Builder) addResult(it session.Item) {
 	}
 	b.early[at] = append(b.early[at], len(b.strays))
 	b.stray(it, Stranger, fmt.Sprintf("nobody asked for the call %q", r.ToolCallID))
+}
+
+// find returns the call at a place.
+func (b *Builder) find(assistant session.Seq, index int) (int, bool) {
+	if b.byPlace == nil {
+		b.byPlace = make(map[place]int, len(b.calls))
+		for i, c := range b.calls {
+			b.byPlace[place{c.Assistant, c.Index}] = i
+		}
+	}
+	i, ok := b.byPlace[place{assistant, index}]
+	return i, ok
 }
 
 func (b *Builder) stray(it session.Item, kind NoteKind, why string) {

@@ -49,7 +49,6 @@ type Loop struct {
 	Pickups []Pickup
 
 	clock int64
-	turns int
 	calls int
 	msgs  int
 	kept  session.Seq // what is on disk for sure: a death loses nothing below
