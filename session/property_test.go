@@ -194,13 +194,16 @@ func TestActivityAndForks(t *testing.T) {
 
 // Garbage never panics, has closers that apply strictly and once, and a session can be made over it.
 func TestGarbageIsTotal(t *testing.T) {
-	rapid.Check(t, checkGarbage)
+	rapid.Check(t, func(t *rapid.T) { checkGarbage(t, sessiontest.Drawn(t)) })
 }
 
-func FuzzClosers(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkGarbage)) }
+func FuzzClosers(f *testing.F) {
+	sessiontest.Seed(f)
+	f.Fuzz(func(t *testing.T, data []byte) { checkGarbage(t, sessiontest.Bytes(data)) })
+}
 
-func checkGarbage(t *rapid.T) {
-	evs := sessiontest.Garbage(t, rapid.IntRange(0, 40).Draw(t, "n"))
+func checkGarbage(t rapid.TB, pick sessiontest.Pick) {
+	evs := sessiontest.Garbage(pick, pick(40))
 	h := session.Header{Format: 1, ID: "garbage", Kind: session.KindRoot}
 	st := session.NewState(h, sessiontest.Registry())
 	for i, ev := range evs {
@@ -237,12 +240,17 @@ func checkGarbage(t *rapid.T) {
 
 // The surface's invariants hold after every operation, garbage included: no seq twice, restore undoes a
 // replacement exactly, a refused event changes nothing.
-func FuzzSurface(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkSurface)) }
+func FuzzSurface(f *testing.F) {
+	sessiontest.Seed(f)
+	f.Fuzz(func(t *testing.T, data []byte) { checkSurface(t, sessiontest.Bytes(data)) })
+}
 
-func TestSurfaceIsTotal(t *testing.T) { rapid.Check(t, checkSurface) }
+func TestSurfaceIsTotal(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { checkSurface(t, sessiontest.Drawn(t)) })
+}
 
-func checkSurface(t *rapid.T) {
-	evs := sessiontest.Garbage(t, rapid.IntRange(0, 40).Draw(t, "n"))
+func checkSurface(t rapid.TB, pick sessiontest.Pick) {
+	evs := sessiontest.Garbage(pick, pick(40))
 	st := session.NewState(session.Header{ID: "g"}, sessiontest.Registry())
 	for _, ev := range evs {
 		before := st.Clone()

@@ -38,7 +38,7 @@ func encoded(t rapid.TB, v view.View) string {
 // checkPrefixes holds every prefix of a log to: the view is legal for every provider; committing closers
 // changes no byte of it; a builder that saw any earlier prefixes says the same; no view that was handed out
 // ever changes; building does not change the items.
-func checkPrefixes(t *rapid.T, h session.Header, evs session.Events) {
+func checkPrefixes(t rapid.TB, pick sessiontest.Pick, h session.Header, evs session.Events) {
 	type handed struct{ view, copy view.View }
 	var all []handed
 	builders := make([]*view.Builder, len(options))
@@ -73,7 +73,7 @@ func checkPrefixes(t *rapid.T, h session.Header, evs session.Events) {
 			if a, b := encoded(t, v), encoded(t, after); a != b {
 				t.Fatalf("closers change the view of prefix %d:\n%s\n%s\n%s", i, a, b, sessiontest.Dump(log))
 			}
-			if rapid.IntRange(0, 2).Draw(t, "update") > 0 {
+			if pick(3) > 0 {
 				inc := builders[k].Update(items, st)
 				if !reflect.DeepEqual(v.Messages, inc.Messages) || !cmp.Equal(v.Notes, inc.Notes, cmpopts.EquateEmpty()) {
 					t.Fatalf("the builder differs at prefix %d:\n%s\n%s", i, cmp.Diff(v, inc), sessiontest.Dump(evs[:i]))
@@ -99,17 +99,22 @@ func checkPrefixes(t *rapid.T, h session.Header, evs session.Events) {
 func TestLivePrefixes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := sessiontest.Live(t, 35)
-		checkPrefixes(t, l.Header, l.Events())
+		checkPrefixes(t, sessiontest.Drawn(t), l.Header, l.Events())
 	})
 }
 
-func TestGarbagePrefixes(t *testing.T) { rapid.Check(t, checkGarbage) }
+func TestGarbagePrefixes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { checkGarbage(t, sessiontest.Drawn(t)) })
+}
 
-func FuzzView(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkGarbage)) }
+func FuzzView(f *testing.F) {
+	sessiontest.Seed(f)
+	f.Fuzz(func(t *testing.T, data []byte) { checkGarbage(t, sessiontest.Bytes(data)) })
+}
 
-func checkGarbage(t *rapid.T) {
-	h := session.Header{ID: "garbage", SeedLength: session.Seq(rapid.IntRange(0, 3).Draw(t, "seed"))}
-	checkPrefixes(t, h, sessiontest.Garbage(t, rapid.IntRange(0, 25).Draw(t, "n")))
+func checkGarbage(t rapid.TB, pick sessiontest.Pick) {
+	h := session.Header{ID: "garbage", SeedLength: session.Seq(pick(4))}
+	checkPrefixes(t, pick, h, sessiontest.Garbage(pick, pick(25)))
 }
 
 // On a log of a well-behaved loop no result is dropped but that of a call that is hidden, and none is

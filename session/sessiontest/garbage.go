@@ -2,8 +2,8 @@ package sessiontest
 
 import (
 	"fmt"
+	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
 
 	"github.com/strandline-dev/strandline/session"
@@ -46,15 +46,47 @@ var fragments = []string{
 	`{"reason":"undo","turn":%d}`,
 }
 
+// Pick draws a number from 0 to n-1.
+type Pick func(n int) int
+
+// Drawn picks by rapid.
+func Drawn(t *rapid.T) Pick {
+	return func(n int) int { return int(rapid.Uint64().Draw(t, "pick") % uint64(n)) }
+}
+
+// Bytes picks by the bytes of a fuzz input; when they are used up it always picks 0.
+func Bytes(data []byte) Pick {
+	return func(n int) int {
+		if len(data) == 0 {
+			return 0
+		}
+		b := int(data[0])
+		data = data[1:]
+		return b % n
+	}
+}
+
+// Seed adds inputs from which Bytes picks whole logs.
+func Seed(f interface{ Add(args ...any) }) {
+	x := uint64(1)
+	for n := range 24 {
+		b := make([]byte, 32<<(n%4))
+		for i := range b {
+			x = x*6364136223846793005 + 1442695040888963407
+			b[i] = byte(x >> 56)
+		}
+		f.Add(b)
+	}
+}
+
 // Garbage returns a log of n events that breaks every rule but those that a record keeps: seqs are
 // contiguous, data is a compact JSON object that CheckData accepts.
-func Garbage(t *rapid.T, n int) session.Events {
-	small := rapid.IntRange(0, 3)
-	seq := func(below int) session.Seq { return session.Seq(rapid.IntRange(-1, below+1).Draw(t, "seq")) }
+func Garbage(pick Pick, n int) session.Events {
+	seq := func(below int) session.Seq { return session.Seq(pick(below+3) - 1) }
 	out := make(session.Events, 0, n)
 	for i := range n {
-		ev := session.Event{Seq: session.Seq(i), Time: int64(rapid.IntRange(-5, 5).Draw(t, "time")), Type: rapid.SampledFrom(types).Draw(t, "type")}
-		switch rapid.IntRange(0, 9).Draw(t, "op") {
+		ev := session.Event{Seq: session.Seq(i), Time: int64(pick(10) - 5), Type: types[pick(len(types))]}
+		switch pick(10) {
 		case 0, 1, 2, 3, 4, 5:
 			ev.Op = session.Append()
 		case 6, 7:
@@ -62,22 +94,20 @@ func Garbage(t *rapid.T, n int) session.Events {
 		case 8:
 			ev.Op = session.Restore(seq(i))
 		}
-		for range rapid.IntRange(0, 2).Draw(t, "sources") {
+		for range pick(3) {
 			ev.Sources = append(ev.Sources, session.Span{First: seq(i), Last: seq(i)})
 		}
-		ev.Ignorable = rapid.IntRange(0, 3).Draw(t, "ignorable") == 0
-		text := rapid.SampledFrom(fragments).Draw(t, "data")
+		ev.Ignorable = pick(4) == 0
+		text := fragments[pick(len(fragments))]
 		var args []any
-		for j := 0; j+1 < len(text); j++ {
-			if text[j] == '%' {
-				args = append(args, small.Draw(t, "n"))
-			}
+		for range strings.Count(text, "%d") {
+			args = append(args, pick(4))
 		}
 		data, err := session.CheckData([]byte(fmt.Sprintf(text, args...)))
 		if err != nil {
-			t.Fatalf("%s: %v", text, err)
+			panic(fmt.Sprintf("%s: %v", text, err))
 		}
-		ev.Data = jsontext.Value(data)
+		ev.Data = data
 		out = append(out, ev)
 	}
 	return out

@@ -48,6 +48,7 @@ type Loop struct {
 	S       *session.Session
 	Pickups []Pickup
 
+	pick  Pick
 	clock int64
 	calls int
 	msgs  int
@@ -56,7 +57,7 @@ type Loop struct {
 
 // Live runs a loop for n random actions and returns it.
 func Live(t *rapid.T, n int) *Loop {
-	l := &Loop{T: t, Reg: Registry(), clock: 1_700_000_000_000,
+	l := &Loop{T: t, pick: Drawn(t), Reg: Registry(), clock: 1_700_000_000_000,
 		Header: session.Header{Format: 1, ID: "root", Kind: session.KindRoot, CreatedAt: 1_600_000_000_000}}
 	l.open(nil, nil)
 	for range n {
@@ -84,9 +85,6 @@ func (l *Loop) now() int64 { // unreliable on purpose
 	l.clock += int64(l.pick(5)) - 1
 	return l.clock
 }
-
-// pick draws a number below n.
-func (l *Loop) pick(n int) int { return int(rapid.Uint64().Draw(l.T, "pick") % uint64(n)) }
 
 func (l *Loop) open(stored session.Events, closers []session.Event) {
 	s, err := session.New(l.Header, session.Seed{Prefix: stored, Repair: closers},
