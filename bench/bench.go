@@ -36,12 +36,12 @@ type Row struct {
 
 // Options says how much to measure.
 type Options struct {
-	Dir   string                        // where to work; a directory of its own is made there and removed
-	Sizes []int                         // lengths of histories, in events; nil: 1k, 10k, 100k
-	Turns int                           // turns per append measurement; 0: 200
-	Begin func(what string)             // called before each measurement; may be nil
-	Emit  func(Row)                     // required
-	Extra []func(context.Context) error // measurements of the caller, run last
+	Dir    string            // where to work; a directory of its own is made there and removed
+	Sizes  []int             // lengths of histories, in events; nil: 1k, 10k, 100k
+	Turns  int               // turns per append measurement; 0: 200
+	Binary string            // the command, for the rows about its start; "": left out
+	Begin  func(what string) // called before each measurement; may be nil
+	Emit   func(Row)         // required
 }
 
 type run struct {
@@ -75,7 +75,9 @@ func Run(ctx context.Context, opt Options) (err error) {
 		{"append, one session", func(ctx context.Context) error { return r.append(ctx, 1) }},
 		{"append, 64 sessions", func(ctx context.Context) error { return r.append(ctx, 64) }},
 		{"load and fork", r.histories},
+		{"steps", r.steps},
 		{"idle session", r.idle},
+		{"start", r.starts},
 	}
 	for _, w := range works {
 		if ctx.Err() != nil {
@@ -86,11 +88,6 @@ func Run(ctx context.Context, opt Options) (err error) {
 		}
 		if err := w.do(ctx); err != nil {
 			return fmt.Errorf("bench: %s: %w", w.what, err)
-		}
-	}
-	for _, do := range opt.Extra {
-		if err := do(ctx); err != nil {
-			return err
 		}
 	}
 	return nil
