@@ -45,6 +45,11 @@ func same(a, b session.Event) bool {
 func (w *writer) encode(ctx context.Context, events []session.Event) (end store.Pos, lock vfs.File, err error) {
 	mark := w.synced.Next - 1
 	end = w.next
+	if w.unsynced == nil {
+		if room, ok := w.s.rooms.Get().(*[]byte); ok {
+			w.unsynced = *room
+		}
+	}
 	put := func(raw []byte) (string, error) {
 		if lock == nil {
 			var err error

@@ -54,6 +54,8 @@ type Store struct {
 	opt   Options
 	syncs chan struct{} // at most maxSyncs calls sync at a time: each blocks a thread
 
+	rooms sync.Pool // of *[]byte: where writers encode
+
 	randMu sync.Mutex
 
 	mu      sync.Mutex

@@ -239,7 +239,7 @@ func (w *writer) adopt(a *attempt) {
 	w.segs = append(w.segs, a.seg)
 	w.own = append(w.own, a.file)
 	w.next, w.synced = a.end, a.end
-	w.unsynced, w.kept = w.unsynced[:0], 0
+	w.forget()
 	w.looked = a.roll // its place was looked at behind the link
 	w.broken = false
 	w.try = nil

@@ -343,8 +343,23 @@ func (w *writer) Flush(ctx context.Context) (store.Pos, error) {
 	w.synced = w.next
 	w.mu.Unlock()
 	w.acked = w.next
-	w.unsynced, w.kept = w.unsynced[:0], 0
+	w.forget()
 	return w.synced, nil
+}
+
+// smallRoom is what an idle writer may hold on to for its next records.
+const smallRoom = 4 << 10
+
+// forget drops the records that are synced. Big room goes back to the store: an idle session keeps none.
+func (w *writer) forget() {
+	w.kept = 0
+	if cap(w.unsynced) <= smallRoom {
+		w.unsynced = w.unsynced[:0]
+		return
+	}
+	room := w.unsynced[:0]
+	w.unsynced = nil
+	w.s.rooms.Put(&room)
 }
 
 // Close releases the lease.
