@@ -236,9 +236,9 @@ func (e Events) Range(from, to Seq) iter.Seq2[Event, error] {
 	}
 }
 
-// Sub returns the first n events of p (n <= p.Len()).
+// Sub returns the first n events of p, all of p if it has no more.
 func Sub(p Prefix, n Seq) Prefix {
-	if n == p.Len() {
+	if n >= p.Len() {
 		return p
 	}
 	return sub{p, n}
@@ -259,7 +259,7 @@ func (s sub) At(seq Seq) (Event, error) {
 }
 
 func (s sub) Range(from, to Seq) iter.Seq2[Event, error] {
-	if to <= s.n {
+	if to <= s.n || from >= to {
 		return s.p.Range(from, to)
 	}
 	return func(yield func(Event, error) bool) {

@@ -363,7 +363,8 @@ func TestConcurrency(t *testing.T) {
 						t.Errorf("item %d is of seq %d, the node of %d", i, it.Seq, st.SurfaceAt(i).Seq)
 					}
 				}
-				s.Settle(Sub(s.Events(), s.Head()))
+				n := s.Head()
+				s.Settle(append(Events(nil), all(t, s)[:n]...)) // as if stored up to there
 			}
 		})
 	}
@@ -542,6 +543,45 @@ func TestActivity(t *testing.T) {
 		st.Load(ev)
 		if want := map[bool]int64{true: 5, false: 3}[tc.want]; st.LastActivity() != want {
 			t.Errorf("%s %s: last activity %d, want %d", tc.typ, ev.Data, st.LastActivity(), want)
+		}
+	}
+}
+
+// Sub and Join are prefixes like any other: seqs outside are ErrRange, and Range says so too.
+func TestPrefixes(t *testing.T) {
+	b := &builder{t: t}
+	for range 6 {
+		b.user("x")
+	}
+	for name, p := range map[string]Prefix{
+		"events": b.evs[:4], "sub": Sub(b.evs, 4), "join": Join(b.evs[:2], b.evs[2:4]), "sub of join": Sub(Join(b.evs[:2], b.evs[2:]), 4),
+		"join of sub": Join(Sub(b.evs, 3), b.evs[3:4]), "clamped": Sub(b.evs[:4], 9), "empty join": Join(b.evs[:4], nil),
+	} {
+		if p.Len() != 4 {
+			t.Errorf("%s: %d events", name, p.Len())
+		}
+		for from := Seq(0); from <= 5; from++ {
+			for to := from; to <= 5; to++ {
+				next, failed := from, false
+				for ev, err := range p.Range(from, to) {
+					if err != nil {
+						failed = errors.Is(err, ErrRange)
+						break
+					}
+					if ev.Seq != next {
+						t.Errorf("%s: range %d to %d yields %d, want %d", name, from, to, ev.Seq, next)
+					}
+					next++
+				}
+				if want := to > from && to > 4; failed != want || !failed && next != to {
+					t.Errorf("%s: range %d to %d ends at %d, failed %t", name, from, to, next, failed)
+				}
+			}
+		}
+		for _, q := range []Seq{-1, 4, 99} {
+			if _, err := p.At(q); !errors.Is(err, ErrRange) {
+				t.Errorf("%s: at %d: %v", name, q, err)
+			}
 		}
 	}
 }
