@@ -9,5 +9,6 @@
 // hide one in its writer.
 //
 // The kill loop takes its number of seeds from STRANDLINE_KILL_SEEDS (default 50) and its first seed from
-// STRANDLINE_KILL_FROM; STRANDLINE_SCENARIO_PROGRAM names a command to test instead of building one.
+// STRANDLINE_KILL_FROM; STRANDLINE_SCENARIO_PROGRAM names a command to test instead of building one,
+// STRANDLINE_SCENARIO_DIR where the stores are made (default: /dev/shm, if there is one).
 package scenario
