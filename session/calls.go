@@ -241,9 +241,21 @@ func (s *State) foldResult(ev *Event) {
 
 // answered returns the list and index of the call that a result settles; nil: none. A closer names its call.
 func (s *State) answered(ev *Event) (*[]Call, int) {
-	if e, ok := Field(ev.Data, "error"); ok {
-		msg, _ := Field(ev.Data, "message")
-		if assistant, index, ok := MissingFor(fieldString(msg, "id"), fieldString(e, "code")); ok {
+	var turn, step, msg, fault jsontext.Value
+	eachMember(ev.Data, func(name, value []byte) {
+		switch string(name) {
+		case `"turn"`:
+			turn = value
+		case `"step"`:
+			step = value
+		case `"message"`:
+			msg = value
+		case `"error"`:
+			fault = value
+		}
+	})
+	if fault != nil {
+		if assistant, index, ok := MissingFor(fieldString(msg, "id"), fieldString(fault, "code")); ok {
 			for _, list := range [...]*[]Call{&s.left, &s.calls} {
 				for i, c := range *list {
 					if c.Assistant == assistant && c.Index == index {
@@ -254,14 +266,16 @@ func (s *State) answered(ev *Event) (*[]Call, int) {
 			return nil, -1
 		}
 	}
-	turn, _ := fieldInt(ev.Data, "turn")
-	step, _ := fieldInt(ev.Data, "step")
-	return s.findCall(ResultCallID(*ev), turn, step, false)
+	return s.findCall(answers(msg), atoi(turn), atoi(step), false)
 }
 
 // ResultCallID returns the call id of the first tool-result block of a tool/result, "" if it names none.
 func ResultCallID(ev Event) string {
 	msg, _ := Field(ev.Data, "message")
+	return answers(msg)
+}
+
+func answers(msg jsontext.Value) string {
 	content, _ := Field(msg, "content")
 	id, found := "", false
 	eachElement(content, func(block []byte) {
