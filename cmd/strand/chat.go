@@ -258,6 +258,7 @@ func (t *chat) turn(ctx context.Context, prompt string) error {
 	}
 	finish := t.work.Watch(show)
 	defer finish()
+	t.spin.print(false, func() {}) // the person's line end moved the cursor
 	t.spin.wait("waiting for the model")
 	defer t.spin.wait("")
 	if _, err := ag.Followup(ctx, agent.Text(prompt)); err != nil {
@@ -307,6 +308,7 @@ func (t *chat) ask(ctx context.Context, idle <-chan struct{}, q agent.Notice) er
 		if !ok {
 			return errQuit // the question stays open and is asked again
 		}
+		t.spin.print(false, func() {})
 		verdict := session.VerdictDeny
 		if a := strings.ToLower(strings.TrimSpace(line)); a == "y" || a == "yes" {
 			verdict = session.VerdictAllow
