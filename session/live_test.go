@@ -411,6 +411,16 @@ func TestInbox(t *testing.T) {
 	check("claimed", b.state(h), []string{"d"}, nil)
 	b.add(TypeUserMessage, message.User("a", "a"), Append()) // a is logged, x, c and s are not
 	st := b.state(h)
+	child, err := st.ForkTo(Header{ID: "f", SeedLength: st.Next()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range child.Closers() {
+		if err := child.Apply(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("a fork of the open turn gets nothing back", child, nil, nil)
 	for _, c := range st.Closers() {
 		if err := st.Apply(c); err != nil {
 			t.Fatal(err)
