@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -338,6 +339,70 @@ func TestTwoWithoutLocks(t *testing.T) {
 		t.Errorf("they never met: %d fenced, young won %d times", fenced, both)
 	}
 	t.Logf("%d fenced in %d rounds, young won %d times", fenced, rounds, both)
+}
+
+// The two orders in which a look and a link can fall, without any lock: the link first, then the look
+// sees it; the write and look first, then whoever links sees that the segment before has grown.
+func TestLookAndLink(t *testing.T) {
+	all := func(string) bool { return true }
+	pair := func(t *testing.T, oldFS, youngFS vfs.FS) (old, young store.Writer, s *Store) {
+		root := t.TempDir()
+		newStored(t, openStore(t, root, nil), subject, 3)
+		var w [2]store.Writer
+		for i, fs := range []vfs.FS{oldFS, youngFS} {
+			s = openStore(t, root, noLocks{fs, all})
+			s.locks = true // it believes so
+			w[i] = must[store.Writer](t)(s.Open(t.Context(), subject))
+			if i == 0 {
+				mustAppend(t, w[0], by("old", 3, 1))
+				mustFlush(t, w[0])
+			}
+		}
+		return w[0], w[1], s
+	}
+	t.Run("link, then look", func(t *testing.T) {
+		g := newGate(func(c vfs.Call) bool { return c.Op == vfs.OpWrite })
+		old, young, s := pair(t, g.fs(), unsynced)
+		g.armed.Store(true)
+		done := make(chan error, 1)
+		go func() {
+			_, err := old.Append(context.Background(), by("old", 4, 2))
+			if err == nil {
+				_, err = old.Flush(context.Background())
+			}
+			done <- err
+		}()
+		<-g.reached
+		mustAppend(t, young, by("young", 4, 1))
+		mustFlush(t, young)
+		close(g.open)
+		if err := <-done; !errors.Is(err, store.ErrFenced) {
+			t.Fatalf("old: %v", err)
+		}
+		got, _ := readEvents(t, s, subject)
+		wantEvents(t, got[4:], by("young", 4, 1))
+	})
+	t.Run("look, then link", func(t *testing.T) {
+		g := newGate(func(c vfs.Call) bool { return c.Op == vfs.OpLink })
+		old, young, s := pair(t, unsynced, g.fs())
+		g.armed.Store(true)
+		done := make(chan error, 1)
+		go func() {
+			_, err := young.Append(context.Background(), by("young", 4, 2))
+			done <- err
+		}()
+		<-g.reached
+		mustAppend(t, old, by("old", 4, 1))
+		mustFlush(t, old)
+		close(g.open)
+		if err := <-done; !errors.Is(err, store.ErrFenced) {
+			t.Fatalf("young: %v", err)
+		}
+		mustAppend(t, old, by("old", 5, 1))
+		mustFlush(t, old)
+		got, _ := readEvents(t, s, subject)
+		wantEvents(t, got[3:], by("old", 3, 3))
+	})
 }
 
 // Of many that create one id exactly one wins; the others' answers say so.
