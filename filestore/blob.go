@@ -124,7 +124,11 @@ func (s *Store) GetBlob(ctx context.Context, name string) ([]byte, error) {
 
 // accepted returns the event of a record with its data as it was accepted.
 func (s *Store) accepted(ctx context.Context, raw *record.Raw) (session.Event, error) {
-	ev := raw.Event()
+	return s.internal(ctx, raw.Event())
+}
+
+// internal gives ev, as it was stored, the data that was accepted.
+func (s *Store) internal(ctx context.Context, ev session.Event) (session.Event, error) {
 	data, err := record.Internalize(ev.Data, func(name string) ([]byte, error) { return s.GetBlob(ctx, name) })
 	if err != nil {
 		return session.Event{}, fmt.Errorf("filestore: event %d: %w", ev.Seq, err)

@@ -175,38 +175,58 @@ func (v *view) open(g *segment) (vfs.File, error) {
 
 func (v *view) Range(from, to session.Seq) iter.Seq2[session.Event, error] {
 	return func(yield func(session.Event, error) bool) {
-		if from >= to {
-			return
-		}
-		if from < 0 || to > v.n {
-			yield(session.Event{}, fmt.Errorf("filestore: seqs %d to %d of %d: %w", from, to, v.n, session.ErrRange))
-			return
-		}
-		ctx := context.Background()
-		for i := v.find(from); from < to; i++ {
-			if i < 0 || i >= len(v.segs) || v.segs[i].first > from {
-				yield(session.Event{}, fmt.Errorf("filestore: seq %d: %w", from, session.ErrRange))
-				return
-			}
-			end := min(to, v.segs[i].end)
-			stopped := false
-			err := v.scan(ctx, i, from, end, func(raw *record.Raw) bool {
-				ev, err := v.s.accepted(ctx, raw)
-				if !yield(ev, err) || err != nil {
-					stopped = true
-				}
-				return !stopped
-			})
-			if stopped {
-				return
-			}
-			if err != nil {
-				yield(session.Event{}, err)
-				return
-			}
-			from = end
+		ctx, stopped := context.Background(), false
+		err := v.each(from, to, func(raw *record.Raw) bool {
+			ev, err := v.s.accepted(ctx, raw)
+			stopped = !yield(ev, err) || err != nil
+			return !stopped
+		})
+		if err != nil && !stopped {
+			yield(session.Event{}, err)
 		}
 	}
+}
+
+// Lend is Range without copies.
+func (v *view) Lend(from, to session.Seq, f func(session.Event)) error {
+	var failed error
+	ctx := context.Background()
+	err := v.each(from, to, func(raw *record.Raw) bool {
+		var ev session.Event
+		if ev, failed = v.s.internal(ctx, raw.Borrow()); failed == nil {
+			f(ev)
+		}
+		return failed == nil
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+// each calls f with the records from..to-1 until it returns false.
+func (v *view) each(from, to session.Seq, f func(*record.Raw) bool) error {
+	if from >= to {
+		return nil
+	}
+	if from < 0 || to > v.n {
+		return fmt.Errorf("filestore: seqs %d to %d of %d: %w", from, to, v.n, session.ErrRange)
+	}
+	for i := v.find(from); from < to; i++ {
+		if i < 0 || i >= len(v.segs) || v.segs[i].first > from {
+			return fmt.Errorf("filestore: seq %d: %w", from, session.ErrRange)
+		}
+		end, stopped := min(to, v.segs[i].end), false
+		err := v.scan(context.Background(), i, from, end, func(raw *record.Raw) bool {
+			stopped = !f(raw)
+			return !stopped
+		})
+		if err != nil || stopped {
+			return err
+		}
+		from = end
+	}
+	return nil
 }
 
 // scan calls f with the records from..to-1 of segment i until it returns false.

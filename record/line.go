@@ -215,6 +215,16 @@ func (r *Raw) Event() session.Event {
 	return ev
 }
 
+// Borrow is Event without copies: Data and Extra lie in the line and are valid as long as it is.
+func (r *Raw) Borrow() session.Event {
+	ev := session.Event{Seq: r.Seq, Time: r.Time, Type: typeName(r.Type), Op: r.Op, Ignorable: r.Ignorable,
+		Data: jsontext.Value(r.Data), Extra: r.Extra}
+	if r.Sources != nil {
+		ev.Sources = sources(r.Sources)
+	}
+	return ev
+}
+
 // typeName returns b as a string; the core vocabulary costs no allocation.
 func typeName(b []byte) string {
 	if s, ok := vocabulary[string(b)]; ok {

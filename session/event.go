@@ -210,6 +210,31 @@ type Prefix interface {
 	Range(from, to Seq) iter.Seq2[Event, error]
 }
 
+// Lender is a Prefix that can lend its events: what f gets is valid until f returns, and costs no copy.
+// A fold keeps little of what it sees; it asks for this.
+type Lender interface {
+	Prefix
+	// Lend calls f with the events from..to-1 in order. Errors as for Range.
+	Lend(from, to Seq, f func(Event)) error
+}
+
+// lend calls f with the events from..to-1 of p, which are valid until f returns.
+func lend(p Prefix, from, to Seq, f func(Event)) error {
+	switch p := p.(type) {
+	case Lender:
+		return p.Lend(from, to, f)
+	case sub:
+		return lend(p.p, from, min(to, p.n), f)
+	}
+	for ev, err := range p.Range(from, to) {
+		if err != nil {
+			return err
+		}
+		f(ev)
+	}
+	return nil
+}
+
 // Events is a Prefix in memory: event i must have Seq i.
 type Events []Event
 

@@ -77,11 +77,8 @@ func NewState(h Header, reg *Registry) State {
 // Fold returns the state of all of p. It fails only when p does.
 func Fold(h Header, reg *Registry, p Prefix) (State, error) {
 	s := NewState(h, reg)
-	for ev, err := range p.Range(0, p.Len()) {
-		if err != nil {
-			return State{}, err
-		}
-		s.Load(ev)
+	if err := lend(p, 0, p.Len(), s.Load); err != nil {
+		return State{}, err
 	}
 	return s, nil
 }

@@ -235,6 +235,29 @@ func (s *suite) prefixIs(p session.Prefix, events []session.Event) {
 	if i != len(events) {
 		s.Fatalf("Range gave %d events of %d", i, len(events))
 	}
+	s.lends(p, events)
+}
+
+// lends holds a prefix that lends its events to what Range gives, for all of them and for a part.
+func (s *suite) lends(p session.Prefix, events []session.Event) {
+	s.Helper()
+	l, ok := p.(session.Lender)
+	if !ok {
+		return
+	}
+	for _, from := range []session.Seq{0, p.Len() / 2} {
+		next := from
+		s.ok(l.Lend(from, p.Len(), func(ev session.Event) {
+			s.same(ev, events[next])
+			next++
+		}))
+		if next != p.Len() {
+			s.Fatalf("Lend gave the events %d to %d of %d", from, next, p.Len())
+		}
+	}
+	if err := l.Lend(0, p.Len()+1, func(session.Event) {}); !errors.Is(err, session.ErrRange) {
+		s.Fatalf("Lend beyond the end: %v", err)
+	}
 }
 
 func (s *suite) same(got, want session.Event) {
