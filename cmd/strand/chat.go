@@ -84,11 +84,12 @@ func (t *chat) run(ctx context.Context) error {
 		switch again := pressed.Swap(true); {
 		case again:
 			leave()
-		case t.agent.Load().Cancel(causeOf(sig)):
-		case sig == os.Interrupt:
-			t.spin.print(false, func() { t.c.note("Ctrl-C again leaves") })
-		default:
+		case sig != os.Interrupt: // asked to end, or nobody is there any more
+			t.agent.Load().Cancel(causeOf(sig))
 			leave()
+		case t.agent.Load().Cancel(causeOf(sig)):
+		default:
+			t.spin.print(false, func() { t.c.note("Ctrl-C again leaves") })
 		}
 	})
 	defer restore()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
@@ -53,7 +54,9 @@ func (c *cli) execute(ctx context.Context, args []string) int {
 	root.SetOut(c.out)
 	root.SetErr(c.err)
 	err := root.ExecuteContext(ctx)
-	if ferr := c.out.Flush(); err == nil && ferr != nil {
+	if ferr := c.out.Flush(); err == nil && errors.Is(ferr, syscall.EPIPE) {
+		return exitFailed // who reads no more wants no message
+	} else if err == nil && ferr != nil {
 		err = &failed{"output", ferr}
 	}
 	if err == nil {
@@ -157,7 +160,7 @@ func (c *cli) resolve(ctx context.Context, a *app.App, arg string) (session.ID, 
 // note tells something worth knowing on stderr.
 func (c *cli) note(format string, args ...any) {
 	if !c.quiet {
-		fmt.Fprintln(c.err, "strand: note: "+oneLine(fmt.Sprintf(format, args...)))
+		fmt.Fprintln(c.err, "strand: note: "+safeLine(fmt.Sprintf(format, args...)))
 	}
 }
 

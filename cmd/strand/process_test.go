@@ -86,6 +86,7 @@ func (p *place) strand(code int, args ...string) result {
 type worker struct {
 	t   *testing.T
 	cmd *exec.Cmd
+	out io.ReadCloser
 	in  *bufio.Reader
 	err bytes.Buffer
 }
@@ -97,7 +98,7 @@ func (p *place) start(args ...string) *worker {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	w.in = bufio.NewReader(out)
+	w.out, w.in = out, bufio.NewReader(out)
 	w.cmd.Stderr = &w.err
 	if err := w.cmd.Start(); err != nil {
 		p.t.Fatal(err)

@@ -156,6 +156,10 @@ func (c *cli) oneTurn(ctx context.Context, work *app.Work, output, prompt string
 	defer leave()
 	var once sync.Once
 	restore := c.onSignal(func(sig os.Signal) {
+		if sig == syscall.SIGPIPE { // nobody reads on; more of them may come, none is a person's
+			ag.Cancel(causeOf(sig))
+			return
+		}
 		first := false
 		once.Do(func() { first = true })
 		if !first || !ag.Cancel(causeOf(sig)) {
@@ -239,8 +243,8 @@ func (c *cli) untilIdle(ctx context.Context, ag *agent.Agent, asked <-chan struc
 var errCancelled = fmt.Errorf("stopped: %w", context.Canceled)
 
 func causeOf(sig os.Signal) agent.CauseKind {
-	if sig == syscall.SIGTERM {
-		return agent.CauseShutdown
+	if sig == os.Interrupt {
+		return agent.CauseUser
 	}
-	return agent.CauseUser
+	return agent.CauseShutdown
 }
