@@ -44,7 +44,7 @@ func (f *failure) Error() string {
 	if f.hint != "" {
 		s += "; " + f.hint
 	}
-	return oneLine(s)
+	return safeLine(s)
 }
 
 // oneLine makes an error one line, whatever its cause printed.
@@ -174,7 +174,7 @@ func (f *failure) print(w io.Writer, asJSON bool) {
 	}
 	b, err := json.Marshal(struct {
 		Error body `json:"error"`
-	}{body{f.code, oneLine(msg), oneLine(f.hint), f.holder}})
+	}{body{f.code, safeLine(msg), safeLine(f.hint), f.holder}})
 	if err == nil {
 		fmt.Fprintf(w, "%s\n", b)
 	}

@@ -120,7 +120,7 @@ func (c *cli) rowLine(r app.Row, anyProject bool) string {
 	}
 	tail := ""
 	if r.Kind != session.KindRoot {
-		tail += " " + string(r.Kind)
+		tail += " " + safeLine(string(r.Kind))
 	}
 	if r.Parent != nil {
 		tail += fmt.Sprintf(" of %s@%d", r.Parent.ID, r.Parent.Seq)

@@ -32,15 +32,31 @@ func paintIf(on bool, style, s string) string {
 	return "\x1b[" + style + "m" + s + "\x1b[0m"
 }
 
-// safe makes text from a log harmless for a terminal: control characters other than line ends and tabs
-// are shown as a placeholder.
+// safe makes text from a log harmless for a terminal: what would move the cursor, change the terminal or make
+// the reader see another order than the text has is shown as a placeholder. Line ends and tabs stay.
 func safe(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < 0x20 && r != '\n' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+		if hostile(r) {
 			return '\uFFFD'
 		}
 		return r
-	}, s)
+	}, strings.ReplaceAll(s, "\r\n", "\n"))
+}
+
+// hostile reports whether a rune does something to a terminal, or hides from a reader. Joiners and the marks
+// of right-to-left scripts are needed to write and stay.
+func hostile(r rune) bool {
+	switch {
+	case r < 0x20:
+		return r != '\n' && r != '\t'
+	case r >= 0x7f && r < 0xa0: // delete and C1
+		return true
+	case r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069: // reorder what follows
+		return true
+	case r >= 0x2028 && r <= 0x2029, r == 0x200b, r >= 0x2060 && r <= 0x2064, r == 0xfeff: // separate, or are not seen
+		return true
+	}
+	return r >= 0xe0000 && r <= 0xe007f // tags: text that nobody sees
 }
 
 // safeLine is safe for a text that has to stay on one line.
