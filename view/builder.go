@@ -325,8 +325,9 @@ func (b *Builder) stray(it session.Item, kind NoteKind, why string) {
 func (b *Builder) settle(i int, it session.Item, ahead bool) {
 	c := &b.calls[i]
 	c.has = true
+	// Results of one message in another order than its calls are no news: parallel tools end as they end.
 	k, _ := slices.BinarySearch(b.open, i)
-	if ahead || i < b.group || b.behind != len(b.msgs) || k > 0 && b.open[k-1] >= b.group {
+	if ahead || i < b.group || b.behind != len(b.msgs) {
 		b.note(Moved, it.Seq, "the result of call %d of seq %d stood elsewhere", c.Index, c.Assistant)
 	}
 	b.open = slices.Delete(b.open, k, k+1)

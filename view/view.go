@@ -56,7 +56,7 @@ const (
 	Stranger  NoteKind = "stranger"       // a result of a call that is not there; dropped
 	Missing   NoteKind = "missing-result" // a call without a result; one was supplied
 	Renamed   NoteKind = "renamed-id"     // a repeated or empty call id
-	Moved     NoteKind = "moved-result"   // a result that stood elsewhere than behind its call
+	Moved     NoteKind = "moved-result"   // a result that stood elsewhere than among those behind its message
 	Bound     NoteKind = "provider-bound" // parts that only another provider can read; dropped
 	Replaced  NoteKind = "replaced-text"  // text that is not valid Unicode or holds NUL
 	Media     NoteKind = "refused-media"  // an image that cannot be sent; a text says so instead

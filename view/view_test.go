@@ -154,7 +154,7 @@ func TestRules(t *testing.T) {
 			l.user("go on")
 		}, []string{"user: go", "assistant: call c1, call c2, call c3", "user: result c1 one", "user: result c2 " + unknown,
 			"user: result c3 three", "user: go on"},
-			[]string{"moved-result 7", "missing-result 3 TOOL_OUTCOME_UNKNOWN"}},
+			[]string{"missing-result 3 TOOL_OUTCOME_UNKNOWN"}},
 		{"a duplicate and a stranger", func(l *log) {
 			l.turn(1)
 			l.step(1, 1)
