@@ -59,7 +59,7 @@ func Open(o Options) (*App, error) {
 	host, _ := os.Hostname() // only shown to people
 	st, err := filestore.Open(root, filestore.Options{
 		Now: time.Now, Rand: rand.Reader,
-		Host: host, Program: program(), PID: os.Getpid(), ProcessStart: processStart(),
+		Host: host, Program: program(), PID: os.Getpid(), ProcessStart: processStart(), Alive: alive,
 	})
 	if err != nil {
 		return nil, err

@@ -29,7 +29,6 @@ const (
 	defaultRoll = 16 << 20
 	maxSyncs    = 32
 	patience    = 100 * time.Millisecond // for locks that a probe holds for a moment
-	grace       = 50 * time.Millisecond  // for the lease of a process that has just died
 )
 
 // Options are what a Store needs from outside.
@@ -42,6 +41,9 @@ type Options struct {
 	Host, Program string
 	PID           int
 	ProcessStart  string
+	// Alive reports whether a process of this host, by its pid and start mark, still runs; nil: it does. It
+	// decides nothing but whether a refused lease is worth a moment's wait.
+	Alive func(pid int, started string) bool
 
 	// SegmentBytes is the size at which a segment is followed by a new one; 0: 16 MiB.
 	SegmentBytes int64

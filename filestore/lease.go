@@ -40,9 +40,7 @@ func (s *Store) isAt(h *held) (bool, fs.FileInfo, error) {
 	return s.fs.SameFile(now, h.info), now, nil
 }
 
-// takeLease locks session.json exclusively. Readers never touch it, so a refusal is an answer, but for one
-// case: a process that is killed while it starts a child leaves its locks to that child until the child has
-// become another program. So a refusal is tried again for a moment.
+// takeLease locks session.json exclusively.
 func (s *Store) takeLease(ctx context.Context, id session.ID) (*held, error) {
 	path := filepath.Join(s.dir(id), headerName)
 	for range 100 {
@@ -51,8 +49,12 @@ func (s *Store) takeLease(ctx context.Context, id session.ID) (*held, error) {
 			return nil, s.openError(id, path, err)
 		}
 		ok, err := f.TryLock(true)
-		for left := grace; !ok && err == nil && left > 0; left -= 10 * time.Millisecond {
-			if err := wait(ctx, 10*time.Millisecond); err != nil {
+		for left := patience; err == nil && !ok; left -= 5 * time.Millisecond {
+			if h := s.holder(id); h != nil && !s.gone(h) || left <= 0 {
+				f.Close()
+				return nil, &store.BusyError{ID: id, Holder: h}
+			}
+			if err := wait(ctx, 5*time.Millisecond); err != nil {
 				f.Close()
 				return nil, err
 			}
@@ -61,10 +63,6 @@ func (s *Store) takeLease(ctx context.Context, id session.ID) (*held, error) {
 		if err != nil {
 			f.Close()
 			return nil, &store.ReadOnlyError{Path: s.root, Cause: err}
-		}
-		if !ok {
-			f.Close()
-			return nil, s.busy(ctx, id)
 		}
 		h := &held{f: f, path: path}
 		if h.info, err = f.Stat(); err == nil {
@@ -81,6 +79,14 @@ func (s *Store) takeLease(ctx context.Context, id session.ID) (*held, error) {
 		}
 	}
 	return nil, fmt.Errorf("filestore: %s is replaced again and again", path)
+}
+
+// gone reports whether a holder's process is known to have ended. Readers never touch a lease, so a refusal is an
+// answer, with two exceptions that are worth a wait: a holder that has just come gets a moment to say who it is;
+// and a process that was killed while it started a child leaves its locks to that child until the child has
+// become another program.
+func (s *Store) gone(h *store.Holder) bool {
+	return s.opt.Alive != nil && h.Host == s.opt.Host && !s.opt.Alive(h.PID, h.Started)
 }
 
 // openError says why session.json cannot be opened for writing.
