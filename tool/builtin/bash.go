@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,6 +84,9 @@ func runCommand(ctx context.Context, o Options, env []string, limit time.Duratio
 	cmd.WaitDelay = o.BashGrace
 	err = cmd.Run()
 	if cmd.Process == nil {
+		if _, serr := os.Stat(o.Root); serr != nil {
+			err = fmt.Errorf("the workspace %s is gone", o.Root)
+		}
 		return tool.Result{}, fmt.Errorf("the command could not be started: %w", err)
 	}
 	ended := runCtx.Err() != nil
@@ -202,8 +206,8 @@ func clean(b []byte) string {
 func environment(o Options) []string {
 	var env []string
 	for _, kv := range o.Env {
-		name, _, _ := strings.Cut(kv, "=")
-		if slices.Contains(o.KeepEnv, name) || !looksSecret(name) {
+		name, value, _ := strings.Cut(kv, "=")
+		if slices.Contains(o.KeepEnv, name) || !isSecret(name, value) {
 			env = append(env, kv)
 		}
 	}
@@ -211,15 +215,36 @@ func environment(o Options) []string {
 	return append(env, "PWD="+o.Root, "TERM=dumb", "PAGER=cat", "GIT_PAGER=cat", "GIT_TERMINAL_PROMPT=0")
 }
 
-func looksSecret(name string) bool {
-	name = strings.ToUpper(name)
-	for _, end := range []string{"API_KEY", "APIKEY", "TOKEN", "ACCESS_KEY", "PRIVATE_KEY"} {
-		if strings.HasSuffix(name, end) {
+// isSecret guesses whether a variable holds a secret: by the words of its name, and by a password in a URL. A path is
+// none, whatever its name: SSH_AUTH_SOCK and GOOGLE_APPLICATION_CREDENTIALS only say where something is.
+func isSecret(name, value string) bool {
+	if u, err := url.Parse(value); err == nil && u.User != nil {
+		if _, has := u.User.Password(); has {
 			return true
 		}
 	}
-	for _, part := range []string{"SECRET", "PASSWORD", "PASSWD"} {
+	if filepath.IsAbs(value) {
+		if _, err := os.Stat(value); err == nil {
+			return false
+		}
+	}
+	name = strings.ToUpper(name)
+	for _, part := range []string{"SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "APIKEY", "API_KEY"} {
 		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	words := strings.FieldsFunc(name, func(c rune) bool { return c == '_' || c == '-' || c == '.' })
+	for i, word := range words {
+		switch word {
+		case "TOKEN", "PASS", "PAT", "AUTH", "JWT", "COOKIE", "COOKIES", "BEARER", "CREDS", "DSN":
+			return true
+		case "PWD": // the shell's own are the whole name
+			return len(words) > 1
+		case "KEY":
+			return i == len(words)-1 || i > 0 && (words[i-1] == "ACCESS" || words[i-1] == "PRIVATE")
+		}
+		if strings.HasSuffix(word, "TOKEN") || strings.HasSuffix(word, "PWD") && word != "PWD" && word != "OLDPWD" {
 			return true
 		}
 	}

@@ -70,6 +70,35 @@ func TestBashEnvironment(t *testing.T) {
 	}
 }
 
+func TestIsSecret(t *testing.T) {
+	path := t.TempDir()
+	for kv, want := range map[string]bool{
+		"OPENAI_API_KEY=x": true, "API_KEY_OPENAI=x": true, "OPENAI_KEY=x": true, "GITLAB_PAT=x": true, "TOKEN_GH=x": true,
+		"NPM_AUTH=x": true, "MY_PASS=x": true, "MYSQL_PWD=x": true, "BORG_PASSPHRASE=x": true, "passphrase=x": true, "JWT=x": true,
+		"CREDENTIALS={}": true, "GOOGLE_CREDENTIALS={}": true, "SESSION_COOKIE=x": true, "GITHUBTOKEN=x": true, "AWS_ACCESS_KEY_ID=x": true,
+		"AWS_SECRET_ACCESS_KEY=x": true, "SENTRY_DSN=https://x@y": true, "KEY=x": true, "PGPASSWORD=x": true,
+		"DATABASE_URL=postgres://u:p@h/db": true, "HTTPS_PROXY=http://u:p@proxy:1": true, "SIGNING_KEY=" + path + "/no": true,
+
+		"HTTPS_PROXY=http://proxy:1": false, "HOMEPAGE=https://u@h/": false, "PWD=x": false, "OLDPWD=x": false, "KEYBOARD=us": false,
+		"TOKENIZERS_PARALLELISM=1": false, "MAX_TOKENS=5": false, "MONKEY=x": false, "PATH=/bin": false, "COMPASS=n": false, "AUTHOR=me": false,
+		"SSH_AUTH_SOCK=" + path: false, "GOOGLE_APPLICATION_CREDENTIALS=" + path: false, "XAUTHORITY=" + path: false,
+	} {
+		name, value, _ := strings.Cut(kv, "=")
+		if got := isSecret(name, value); got != want {
+			t.Errorf("isSecret(%s) = %v", kv, got)
+		}
+	}
+}
+
+func TestBashWorkspaceGone(t *testing.T) {
+	b := newBench(t, nil, quick)
+	b.ok("bash", args{"command": `rm -r "$PWD"`})
+	got := text(b.prepare("bash", args{"command": "pwd"}).Run(t.Context(), tool.RunOptions{}))
+	if !strings.Contains(got, "the workspace "+b.root+" is gone") {
+		t.Errorf("it says %q", got)
+	}
+}
+
 // No descriptor of ours is open in a command.
 func TestBashDescriptors(t *testing.T) {
 	if _, err := os.Stat("/proc/self/fd"); err != nil {

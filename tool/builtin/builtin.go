@@ -33,8 +33,8 @@ type Options struct {
 	Root string   // the workspace: an absolute directory
 	Also []string // further absolute directories in which the file tools may work
 
-	// Env is the environment of commands, in the form of os.Environ. Variables whose names look like
-	// secrets (API keys, tokens, passwords) are dropped, unless KeepEnv names them.
+	// Env is the environment of commands, in the form of os.Environ. Variables that look like secrets (by
+	// the words of their names, or a password in a URL) are dropped, unless KeepEnv names them.
 	Env     []string
 	KeepEnv []string
 
