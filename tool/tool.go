@@ -15,6 +15,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -66,11 +68,33 @@ type Call struct {
 
 // Decode reads the arguments into v, a pointer to a struct.
 func (c Call) Decode(v any) error {
-	if err := json.Unmarshal(c.Arguments, v); err != nil {
+	if err := json.Unmarshal(c.Arguments, v, whole); err != nil {
 		return Errorf(CodeInvalidArgs, "invalid arguments: %w", err)
 	}
 	return nil
 }
+
+// whole reads integers as JSON Schema does, to which 10, 10.0 and 1e1 are the same: some models write all
+// numbers as fractions.
+var whole = json.WithUnmarshalers(json.UnmarshalFromFunc(func(dec *jsontext.Decoder, v *int) error {
+	if dec.PeekKind() != '0' {
+		return errors.ErrUnsupported // what it is then is told by the ordinary decoding
+	}
+	text, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	if n, err := strconv.Atoi(string(text)); err == nil {
+		*v = n
+		return nil
+	}
+	f, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
+		return fmt.Errorf("%s is not an integer that can be used here", text)
+	}
+	*v = int(f)
+	return nil
+}))
 
 // Result is the outcome of a call.
 type Result struct {

@@ -64,15 +64,18 @@ func (p *place) read(ctx context.Context, offset, limit int) (tool.Result, error
 		return tool.Result{}, err
 	}
 	defer f.Close()
-	in := bufio.NewReaderSize(f, 64<<10)
+	in := bufio.NewReaderSize(&patient{ctx, f}, 64<<10)
 	if head, _ := in.Peek(sniff); isBinary(head) {
 		return tool.Result{}, p.binary()
 	}
 	var out strings.Builder
 	number, shown := 0, 0
 	for {
-		if number%1000 == 0 && ctx.Err() != nil {
-			return tool.Result{}, ctx.Err()
+		if shown == limit || out.Len() >= maxBytes-maxLineBytes {
+			if _, err := in.Peek(1); err == nil {
+				fmt.Fprintf(&out, "[there is more; go on with offset %d]", number+1)
+			}
+			break
 		}
 		line, more, err := readLine(in, maxLineBytes)
 		if err == io.EOF {
@@ -84,10 +87,6 @@ func (p *place) read(ctx context.Context, offset, limit int) (tool.Result, error
 		number++
 		if number < offset {
 			continue
-		}
-		if shown == limit || out.Len() >= maxBytes-maxLineBytes {
-			fmt.Fprintf(&out, "[there is more; go on with offset %d]", number)
-			return tool.Text(out.String()), nil
 		}
 		fmt.Fprintf(&out, "%6d\t%s", number, line)
 		if more > 0 {
@@ -103,6 +102,19 @@ func (p *place) read(ctx context.Context, offset, limit int) (tool.Result, error
 		return tool.Result{}, fmt.Errorf("%s has only %d lines; offset %d is behind its end", p.name, number, offset)
 	}
 	return tool.Text(out.String()), nil
+}
+
+// patient reads until ctx ends: one line can be as long as a disk.
+type patient struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	if err := p.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return p.Reader.Read(b)
 }
 
 // readLine returns the next line without its end, valid UTF-8 and at most n bytes of it, and how many
@@ -255,6 +267,9 @@ func (p *place) edit(old, new string, all bool) (tool.Result, error) {
 	case n > 1 && !all:
 		return tool.Result{}, tool.Errorf(CodeNoMatch, "oldString occurs %d times in %s (lines %s); nothing was changed. Give more of the text around the one you mean, or set replaceAll",
 			n, p.name, occurrences(text, old))
+	}
+	if !strings.Contains(new, "\r") && strings.Contains(text, "\r\n") && strings.Count(text, "\r\n") == strings.Count(text, "\n") {
+		new = strings.ReplaceAll(new, "\n", "\r\n") // all lines of the file end so, and its new ones do
 	}
 	first := strings.Index(text, old)
 	text = strings.ReplaceAll(text, old, new)

@@ -1,6 +1,8 @@
 package builtin
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/strandline-dev/strandline/message"
 	"github.com/strandline-dev/strandline/tool"
 )
@@ -132,11 +135,55 @@ func TestRead(t *testing.T) {
 	if got := b.ok("read", args{"path": "huge"}); len(got) > tool.DefaultLimit || !strings.HasSuffix(got, "go on with offset 16]") {
 		t.Errorf("huge: %d bytes, ends with %q", len(got), got[len(got)-60:])
 	}
+	// Numbers are what JSON Schema takes them for.
+	want(t, b.ok("read", args{"path": "a.txt", "offset": jsontext.Value("2.0"), "limit": jsontext.Value("1e0")}), "     2\ttwo\n[there is more; go on with offset 3]")
+	b.fails("read", args{"path": "a.txt", "offset": jsontext.Value("1e300")}, tool.CodeInvalidArgs, "1e300 is not an integer that can be used here")
 	b.fails("read", args{"path": "bin"}, CodeNotText, "binary")
 	b.fails("read", args{"path": "d"}, CodeNotText, "use ls")
 	b.fails("read", args{"path": "nope"}, CodeNotFound, "nope does not exist")
 	b.fails("read", args{"path": "a.txt", "offset": 9}, tool.CodeFailed, "has only 3 lines")
 	b.fails("read", args{"path": "a\x00b"}, tool.CodeInvalidArgs, "zero byte")
+}
+
+// spent is a context that ends after n looks at it.
+type spent struct {
+	context.Context
+	n int
+}
+
+func (s *spent) Err() error {
+	if s.n--; s.n < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A line can be as long as a disk: reading it, and what lies behind the last line that is shown, can be ended.
+func TestReadLongLineEnds(t *testing.T) {
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(root, "long")
+	if err := os.WriteFile(path, []byte(strings.Repeat("line\n", 2000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 1<<40); err != nil {
+		t.Skip("no sparse files here: ", err)
+	}
+	w := &workspace{areas: []area{{path: root, real: root}}}
+	p, err := w.find("long")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	if _, err := p.read(&spent{t.Context(), 5}, 1990, 1000); !errors.Is(err, context.Canceled) {
+		t.Errorf("reading the long line: %v", err)
+	}
+	r, err := p.read(&spent{t.Context(), 5}, 1, 2000)
+	if err != nil || !strings.HasSuffix(text(r), "[there is more; go on with offset 2001]") {
+		t.Errorf("reading up to the long line: %v, it ends with %q", err, text(r)[max(0, len(text(r))-100):])
+	}
 }
 
 func TestReadDoesNotBlock(t *testing.T) {
@@ -239,7 +286,7 @@ func TestWrite(t *testing.T) {
 
 func TestEdit(t *testing.T) {
 	b := newBench(t, map[string]string{
-		"a": "one\ntwo\nthree\ntwo\n", "crlf": "a\r\nb\r\nc\r\n", "tabs": "if x {\n\treturn  1\n}\n", "bin": "a\x00b", "raw": "x\xffy one\n",
+		"a": "one\ntwo\nthree\ntwo\n", "crlf": "a\r\nb\r\nc\r\n", "tabs": "if x {\n\treturn  1\n}\n", "bin": "a\x00b", "raw": "x\xffy one\n", "flat": "x",
 	})
 	b.fails("edit", args{"path": "a", "oldString": "two", "newString": "2"}, CodeNoMatch, "occurs 2 times in a (lines 2, 4)")
 	b.fails("edit", args{"path": "a", "oldString": "four", "newString": "2"}, CodeNoMatch, "does not occur in a; nothing was changed")
@@ -256,6 +303,10 @@ func TestEdit(t *testing.T) {
 	want(t, b.file("a"), "1\n2\nThree\nTwo\n")
 	b.ok("edit", args{"path": "crlf", "oldString": "a\nb", "newString": "x\ny\nz"})
 	want(t, b.file("crlf"), "x\r\ny\r\nz\r\nc\r\n")
+	b.ok("edit", args{"path": "crlf", "oldString": "y", "newString": "y\nnew"}) // no line end in oldString to go by
+	want(t, b.file("crlf"), "x\r\ny\r\nnew\r\nz\r\nc\r\n")
+	b.ok("edit", args{"path": "flat", "oldString": "x", "newString": "x\ny"})
+	want(t, b.file("flat"), "x\ny")
 	// Bytes that are no text are left as they are.
 	b.ok("edit", args{"path": "raw", "oldString": "one", "newString": "1"})
 	want(t, b.file("raw"), "x\xffy 1\n")

@@ -101,7 +101,10 @@ func (w walker) dir(ctx context.Context, dir string, rules ignores, visit func(s
 	if !w.all {
 		rules = rules.with(w.p, dir)
 	}
-	for _, e := range entries {
+	for i, e := range entries {
+		if i%256 == 255 && ctx.Err() != nil {
+			return false, ctx.Err()
+		}
 		rel := path.Join(dir, e.Name())
 		if e.Name() == ".git" || !w.all && rules.exclude(rel, e.IsDir()) {
 			continue
