@@ -222,8 +222,8 @@ type Stat struct {
 	FirstLiveSeq *session.Seq   `json:"firstLiveSeq"` // of the last boundary
 	Turns        int            `json:"turns"`
 	Surface      int            `json:"surface"`
-	Usage        message.Usage  `json:"usage"`
-	OwnUsage     message.Usage  `json:"ownUsage"` // without the part that a fork shares with its parent
+	Usage        Usage          `json:"usage"`
+	OwnUsage     Usage          `json:"ownUsage"` // without the part that a fork shares with its parent
 	State        store.State    `json:"state"`
 	Reason       string         `json:"reason"`
 	Activity     Activity       `json:"activity"`
@@ -243,7 +243,8 @@ func (i *Inspection) Report() Stat {
 		LastActivity: i.State.LastActivity(), Brackets: i.Brackets(), OpenCalls: i.OpenCalls(), Base: i.Base,
 		Boundaries: i.State.Boundaries(), Holder: HolderOf(i.Stat.Holder),
 	}
-	s.Usage, s.OwnUsage = i.State.Usage()
+	total, own := i.State.Usage()
+	s.Usage, s.OwnUsage = Usage{total}, Usage{own}
 	if b := i.State.LastBoundary(); b != session.None {
 		s.FirstLiveSeq = &b
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/strandline-dev/strandline/keeper"
 	"github.com/strandline-dev/strandline/llm"
 	"github.com/strandline-dev/strandline/llm/script"
-	"github.com/strandline-dev/strandline/message"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 	"github.com/strandline-dev/strandline/tool"
@@ -232,15 +231,15 @@ func (w *Work) Close(ctx context.Context) error {
 
 // Summary is what a run has to tell. Its keys are a contract.
 type Summary struct {
-	SessionID session.ID    `json:"sessionId"`
-	Turn      int           `json:"turn"`
-	Reason    string        `json:"reason"`
-	Text      string        `json:"text"`
-	Usage     message.Usage `json:"usage"`
-	Steps     int           `json:"steps"`
-	ToolCalls int           `json:"toolCalls"`
-	FirstSeq  session.Seq   `json:"firstSeq"`
-	LastSeq   session.Seq   `json:"lastSeq"`
+	SessionID session.ID  `json:"sessionId"`
+	Turn      int         `json:"turn"`
+	Reason    string      `json:"reason"`
+	Text      string      `json:"text"`
+	Usage     Usage       `json:"usage"`
+	Steps     int         `json:"steps"`
+	ToolCalls int         `json:"toolCalls"`
+	FirstSeq  session.Seq `json:"firstSeq"`
+	LastSeq   session.Seq `json:"lastSeq"`
 }
 
 // ReasonWaiting is the reason of a Summary when the turn waits for a person.
@@ -271,7 +270,10 @@ func (w *Work) Summary() (Summary, error) {
 				return out, err
 			}
 			if d.Usage != nil {
-				out.Usage = out.Usage.Add(*d.Usage)
+				if out.Usage.Told != nil {
+					*d.Usage = out.Usage.Told.Add(*d.Usage)
+				}
+				out.Usage.Told = d.Usage
 			}
 			if text := d.Message.PlainText(); text != "" {
 				out.Text = text

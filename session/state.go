@@ -51,6 +51,8 @@ type State struct {
 	active     bool          // .. if there was one, else the creation time
 	usage      message.Usage // of the whole log
 	ownUsage   message.Usage // of the events that this session logged itself
+	told       int           // answers that told their usage, ..
+	ownTold    int           // .. and those of them that this session logged itself
 	boundaries []Seq
 	unknown    []string
 	problems   []Problem
@@ -113,7 +115,7 @@ func (s State) ForkTo(h Header) (State, error) {
 	c := s.Clone()
 	c.header = h
 	c.asked, c.nextTurn, c.nextStep, c.claimed = nil, nil, nil, nil
-	c.ownUsage = message.Usage{}
+	c.ownUsage, c.ownTold = message.Usage{}, 0
 	if !c.active {
 		c.activity = h.CreatedAt
 	}
@@ -166,7 +168,16 @@ func (s State) ApprovalPolicy() string { return s.policy }
 func (s State) LastActivity() int64 { return s.activity }
 
 // Usage returns the tokens of the whole log, and of the part that this session logged itself.
-func (s State) Usage() (total, own message.Usage) { return s.usage, s.ownUsage }
+// Nil: no answer told any, which is not zero.
+func (s State) Usage() (total, own *message.Usage) {
+	if s.told > 0 {
+		total = &s.usage
+	}
+	if s.ownTold > 0 {
+		own = &s.ownUsage
+	}
+	return total, own
+}
 
 // Boundaries returns the seqs of all session/inherited events.
 func (s State) Boundaries() []Seq { return slices.Clip(s.boundaries) }
@@ -352,8 +363,10 @@ func (s *State) foldUsage(ev *Event, usage jsontext.Value) {
 		}
 	}
 	s.usage = s.usage.Add(u)
+	s.told++
 	if ev.Seq >= s.header.SeedLength {
 		s.ownUsage = s.ownUsage.Add(u)
+		s.ownTold++
 	}
 }
 

@@ -212,7 +212,7 @@ func (c *cli) oneTurn(ctx context.Context, work *app.Work, output, prompt string
 		}
 	}
 	if output == "text" {
-		c.hint("session %s, %d in, %d out; go on with strand run --continue", summary.SessionID, summary.Usage.InputTokens, summary.Usage.OutputTokens)
+		c.hint("session %s, tokens %s; go on with strand run --continue", summary.SessionID, summary.Usage)
 	}
 	return outcome
 }

@@ -224,7 +224,7 @@ func (c *cli) printStat(s app.Stat) {
 	row("state", "%s %s", s.State, s.Reason)
 	row("activity", "%s, last at %s", s.Activity, when(s.LastActivity))
 	row("events", "%d in %d turns; %d on the surface", s.Events, s.Turns, s.Surface)
-	row("tokens", "%d in, %d out", s.Usage.InputTokens, s.Usage.OutputTokens)
+	row("tokens", "%s", s.Usage)
 	if s.Holder != nil {
 		row("held by", "%s (pid %d on %s, since %s), base %d", s.Holder.Program, s.Holder.PID, s.Holder.Host, s.Holder.Since, s.Base)
 	}
