@@ -99,7 +99,7 @@ func (s *Store) busy(ctx context.Context, id session.ID) error {
 		if h := s.holder(id); h != nil || end <= 0 {
 			return &store.BusyError{ID: id, Holder: h}
 		}
-		if err := wait(ctx, 2*time.Millisecond); err != nil {
+		if err := vfs.Wait(ctx, 2*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -37,7 +37,7 @@ func (s *Store) shareStore(ctx context.Context) (vfs.File, error) {
 			return f, nil
 		}
 		if err == nil {
-			err = wait(ctx, 5*time.Millisecond)
+			err = vfs.Wait(ctx, 5*time.Millisecond)
 		}
 		if err != nil {
 			f.Close()

@@ -1,7 +1,6 @@
 package filestore
 
 import (
-	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -210,16 +209,4 @@ type notFileError struct {
 
 func (e *notFileError) Error() string {
 	return fmt.Sprintf("%s is not a file (%v)", e.name, e.mode.Type())
-}
-
-// wait sleeps for d or until ctx ends.
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -54,7 +54,7 @@ func (s *Store) takeLease(ctx context.Context, id session.ID) (*held, error) {
 				f.Close()
 				return nil, &store.BusyError{ID: id, Holder: h}
 			}
-			if err := wait(ctx, 5*time.Millisecond); err != nil {
+			if err := vfs.Wait(ctx, 5*time.Millisecond); err != nil {
 				f.Close()
 				return nil, err
 			}
@@ -133,7 +133,7 @@ func (s *Store) takeTail(ctx context.Context, id session.ID, dir string) (*held,
 			return nil, s.busy(ctx, id)
 		}
 		left -= 2 * time.Millisecond
-		if err := wait(ctx, 2*time.Millisecond); err != nil {
+		if err := vfs.Wait(ctx, 2*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
