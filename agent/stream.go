@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -64,12 +65,14 @@ func (t *turn) stream(req llm.Request) (ans answer, err error) {
 		return ans, fail
 	}
 	reply, incomplete := asm.Message()
+	tame(&reply)
 	out := session.AssistantMessage{Turn: t.n, Step: t.step}
 	switch cancelled := t.ctx.Err() != nil; {
 	case fail == nil && incomplete == nil:
 		out.Message.Content = reply.Content // complete, also if it was cancelled a moment later
 	case cancelled:
 		reply, out.Interrupted = asm.Partial(), true
+		tame(&reply)
 		out.Message.Content = reply.Content
 		fail = context.Cause(t.ctx)
 	case fail == nil:
@@ -110,6 +113,9 @@ func (t *turn) stream(req llm.Request) (ans answer, err error) {
 			Type: session.TypeAssistantMessage, Data: out, Op: session.Append(), Sources: session.Cite(seqs...),
 		}), nil
 	})
+	if errors.Is(err, session.ErrNotObject) {
+		return ans, llm.Errorf(llm.CodeMalformedResponse, "the answer cannot be stored, with %d calls in it: %w", len(out.Message.Calls()), err)
+	}
 	if err != nil {
 		ans.fatal = true
 		return ans, err
