@@ -21,7 +21,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/filestore"
@@ -106,19 +108,32 @@ func CheckCwd(dir string) (string, error) {
 		if err != nil {
 			return "", &UsageError{"--cwd", fmt.Sprintf("the working directory is gone (%v)", err), "give one that exists with --cwd DIR"}
 		}
-		return d, nil
+		return usable(d)
 	}
 	abs, err := absDir(dir)
 	if err != nil {
 		return "", &UsageError{"--cwd " + dir, err.Error(), "give a directory that exists with --cwd DIR"}
 	}
-	return abs, nil
+	return usable(abs)
+}
+
+// usable refuses a directory that a session could not name.
+func usable(dir string) (string, error) {
+	if !utf8.ValidString(dir) {
+		return "", &UsageError{"--cwd " + strings.ToValidUTF8(dir, "\uFFFD"), "its path is not UTF-8, and a session could not name it",
+			"give another directory with --cwd DIR"}
+	}
+	return dir, nil
 }
 
 // CheckProject is CheckCwd for a directory that only names a project: it may be gone.
 func CheckProject(dir string) (string, error) {
 	if dir == "" {
-		return CheckCwd("")
+		d, err := os.Getwd()
+		if err != nil {
+			return "", &UsageError{"--project", fmt.Sprintf("the working directory is gone (%v)", err), "name one with --project DIR, or give --any-project"}
+		}
+		return d, nil
 	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // Last is what a person types for the session that was last worked on in this project.
 const Last = "last"
 
-// minPrefix is how many signs of an id are enough, if no other id begins with them.
-const minPrefix = 4
+// MinPrefix is how many signs of an id are enough, if no other id begins with them.
+const MinPrefix = 4
 
 // Skipped is a newer session that Last passed over, and why.
 type Skipped struct {
@@ -52,7 +52,7 @@ func (a *App) Resolve(ctx context.Context, arg, project string) (id session.ID, 
 		return session.ID(arg), nil, err
 	}
 	l, ok := a.Store.(store.Lister)
-	if !ok || len(arg) < minPrefix {
+	if !ok || len(arg) < MinPrefix {
 		return "", nil, notFound
 	}
 	ids, err := l.Match(ctx, arg, 4)

@@ -47,17 +47,28 @@ func StoreRoot(flag string) (string, error) {
 
 func dataDir() (string, error) {
 	if runtime.GOOS == "darwin" {
-		home, err := os.UserHomeDir()
+		home, err := homeDir()
 		return filepath.Join(home, "Library", "Application Support"), err
 	}
 	if d := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(d) {
 		return d, nil
 	}
-	home, err := os.UserHomeDir()
+	home, err := homeDir()
 	if err != nil {
-		return "", fmt.Errorf("no home directory: %w", err)
+		return "", err
 	}
 	return filepath.Join(home, ".local", "share"), nil
+}
+
+func homeDir() (string, error) {
+	home, err := os.UserHomeDir()
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("no home directory: %w", err)
+	case !filepath.IsAbs(home):
+		return "", fmt.Errorf("the home directory %q is not an absolute path", home)
+	}
+	return home, nil
 }
 
 // Project returns the identity of the project that dir belongs to: the canonical path of the git work tree

@@ -83,7 +83,7 @@ func (c *cli) titleCmd() *cobra.Command {
 				var t app.Title
 				var err error
 				if len(args) == 2 {
-					t, err = a.SetTitle(cmd.Context(), id, args[1])
+					t, err = a.SetTitle(cmd.Context(), id, c.text("TEXT", args[1]))
 				} else {
 					t, err = a.Title(cmd.Context(), id)
 				}

@@ -97,7 +97,13 @@ func (t *chat) run(ctx context.Context) error {
 	defer t.spin.stop()
 	t.agent.Store(t.work.Agent)
 	t.lines = readLines(ctx, t.c.in)
-	err := t.loop(ctx, &pressed)
+	err := t.takeUp(ctx)
+	if err == nil {
+		err = t.loop(ctx, &pressed)
+	}
+	if errors.Is(err, errQuit) || ctx.Err() != nil {
+		err = nil
+	}
 	ag := t.work.Agent
 	stored := ag.Session().Head() > 0
 	cerr := t.work.Close(context.WithoutCancel(ctx))
@@ -121,20 +127,37 @@ func (t *chat) loop(ctx context.Context, pressed *atomic.Bool) error {
 				return nil
 			}
 			pressed.Store(false)
-			err := t.line(ctx, strings.TrimSpace(line))
-			switch {
-			case errors.Is(err, errQuit) || ctx.Err() != nil:
+			err := t.line(ctx, strings.TrimSpace(t.c.text("the line", line)))
+			if ctx.Err() != nil {
 				return nil
-			case err != nil:
-				f := explain("", err)
-				if f.exit == exitNotSaved || f.exit == exitBusy {
-					return err
-				}
-				f.print(t.c.err, false)
+			}
+			if err = t.told(err); err != nil {
+				return err
 			}
 			pressed.Store(false)
 		}
 	}
+}
+
+// takeUp puts the questions that an earlier life left open before anything else.
+func (t *chat) takeUp(ctx context.Context) error {
+	if len(t.work.Agent.Status().Asks) == 0 {
+		return nil
+	}
+	return t.told(t.follow(ctx, t.work.Agent.Kick))
+}
+
+// told shows an error that the chat goes on after, and returns the others.
+func (t *chat) told(err error) error {
+	if err == nil || errors.Is(err, errQuit) {
+		return err
+	}
+	f := explain("", err)
+	if f.exit == exitNotSaved || f.exit == exitBusy {
+		return err
+	}
+	f.print(t.c.err, false)
+	return nil
 }
 
 // prompt asks for a line, if a person sits there.
@@ -199,6 +222,9 @@ func (t *chat) line(ctx context.Context, line string) error {
 			t.tell("%s", safeLine(ag.Session().State().Title().Title))
 			return nil
 		}
+		if ag.Session().Head() == 0 {
+			return nothingSaid(cmd)
+		}
 		if err := ag.SetTitle(ctx, arg); err != nil {
 			return err
 		}
@@ -218,10 +244,14 @@ func (t *chat) tell(format string, args ...any) {
 	})
 }
 
+func nothingSaid(cmd string) error {
+	return &app.UsageError{What: cmd, Why: "nothing was said yet", Hint: "begin with a prompt"}
+}
+
 // fork goes on in a fork; this session is saved and let go.
 func (t *chat) fork(ctx context.Context) error {
 	if t.work.Agent.Session().Head() == 0 {
-		return &app.UsageError{What: "/fork", Why: "nothing was said yet", Hint: "begin with a prompt"}
+		return nothingSaid("/fork")
 	}
 	f, err := t.a.Fork(ctx, t.work.Agent.ID(), nil)
 	if err != nil {
@@ -242,8 +272,16 @@ func (t *chat) fork(ctx context.Context) error {
 	return nil
 }
 
-// turn gives the agent a prompt and shows what it does until it is idle. Questions are put to the person.
+// turn gives the agent a prompt and shows what it does until it is idle.
 func (t *chat) turn(ctx context.Context, prompt string) error {
+	return t.follow(ctx, func(ctx context.Context) error {
+		_, err := t.work.Agent.Followup(ctx, agent.Text(prompt))
+		return err
+	})
+}
+
+// follow lets begin start the agent and shows what it does until it is idle. Questions are put to the person.
+func (t *chat) follow(ctx context.Context, begin func(context.Context) error) error {
 	ag := t.work.Agent
 	asks := make(chan agent.Notice, 64)
 	show := t.c.shower("text", t.work, t.spin)
@@ -262,7 +300,7 @@ func (t *chat) turn(ctx context.Context, prompt string) error {
 	t.spin.print(false, func() {}) // the person's line end moved the cursor
 	t.spin.wait("waiting for the model")
 	defer t.spin.wait("")
-	if _, err := ag.Followup(ctx, agent.Text(prompt)); err != nil {
+	if err := begin(ctx); err != nil {
 		return err
 	}
 	idle := make(chan struct{})

@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/strandline-dev/strandline/app"
 	"github.com/strandline-dev/strandline/demo"
@@ -100,7 +102,11 @@ func (c *cli) root() *cobra.Command {
 // does wraps the work of a command: its errors are failures, not wrong use.
 func (c *cli) does(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := f(cmd, args); err != nil {
+		err := noEmptyFlags(cmd)
+		if err == nil {
+			err = f(cmd, args)
+		}
+		if err != nil {
 			what := cmd.Name()
 			if len(args) > 0 && strings.Contains(cmd.Use, " ID") {
 				what += " " + args[0]
@@ -109,6 +115,26 @@ func (c *cli) does(f func(cmd *cobra.Command, args []string) error) func(*cobra.
 		}
 		return nil
 	}
+}
+
+// noEmptyFlags refuses a flag that was given without a value: --session "$ID" with an unset variable must not begin
+// another session, and --store "$DIR" not work in the user's own store.
+func noEmptyFlags(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" && f.Name != "cursor" { // the first page has an empty one
+			err = &app.UsageError{What: "--" + f.Name, Why: "it is empty", Hint: "give it a value, or leave it out"}
+		}
+	})
+	return err
+}
+
+// text is what a person typed as the log takes it: valid UTF-8.
+func (c *cli) text(what, s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	c.note("%s holds bytes that are not UTF-8; each run of them is saved as \uFFFD", what)
+	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 // open opens the store.
@@ -134,6 +160,10 @@ func (c *cli) resolve(ctx context.Context, a *app.App, arg string) (session.ID, 
 	project := ""
 	if arg == app.Last {
 		cwd, err := app.CheckCwd(c.cwd)
+		if err != nil && c.cwd == "" {
+			return "", &app.UsageError{What: app.Last, Why: "it is looked for in the project of the working directory, which cannot be used",
+				Hint: "give an id (strand ls --any-project lists them), or go to another directory"}
+		}
 		if err != nil {
 			return "", err
 		}

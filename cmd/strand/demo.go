@@ -65,5 +65,9 @@ func demoChild(ctx context.Context, dir string, id session.ID) (*exec.Cmd, error
 	if err != nil {
 		return nil, err
 	}
-	return exec.CommandContext(ctx, exe, "demo", "--child", dir, "--session", string(id)), nil
+	args := []string{"demo", "--child", dir}
+	if id != "" {
+		args = append(args, "--session", string(id))
+	}
+	return exec.CommandContext(ctx, exe, args...), nil
 }

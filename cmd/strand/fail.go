@@ -109,6 +109,9 @@ func explain(what string, err error) *failure {
 		f.hint = fmt.Sprintf("strand doctor %s says where; what can be read is shown by strand show %s", damaged.ID, damaged.ID)
 	case errors.As(err, &notFound):
 		f.exit, f.code, f.why, f.hint = exitNotFound, "not-found", "no session "+notFound.ID, "strand ls --any-project lists what there is"
+		if n := len(notFound.ID); n < app.MinPrefix {
+			f.hint = fmt.Sprintf("an id is given with %d signs or more; ", app.MinPrefix) + f.hint
+		}
 		if notFound.ID == app.Last {
 			f.why, f.hint = "no session in this project yet", "begin one with strand run, or see strand ls --any-project"
 		}

@@ -75,7 +75,12 @@ func (c *cli) runCmd() *cobra.Command {
 		Example: "  strand run --script replies.jsonl --approve auto-edit \"fix the tests\"\n" +
 			"  strand run --script more.jsonl --continue \"go on\"\n" +
 			"  git diff | strand run --script review.jsonl --output json -",
-		Args: cobra.ExactArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return fmt.Errorf("%d arguments came, and PROMPT is one: put it in quotes", len(args))
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		},
 		RunE: c.does(func(cmd *cobra.Command, args []string) error {
 			return c.runPrompt(cmd.Context(), o, args[0])
 		}),
@@ -126,7 +131,7 @@ func (c *cli) runPrompt(ctx context.Context, o runFlags, prompt string) error {
 		}
 		prompt = string(b)
 	}
-	if strings.TrimSpace(prompt) == "" {
+	if prompt = c.text("PROMPT", prompt); strings.TrimSpace(prompt) == "" {
 		return &app.UsageError{What: "PROMPT", Why: "it is empty", Hint: "say what is to be done"}
 	}
 	a, err := c.open()
