@@ -40,6 +40,8 @@ var arrows = map[string]struct{ in, out string }{
 	"tool":                {"message", json + " github.com/google/jsonschema-go"},
 	"tool/builtin":        {"message tool", json + " github.com/bmatcuk/doublestar"},
 	"agent":               {"message session view live llm tool", json + " golang.org/x/sync"},
+	"export":              {"session store record view message", json},
+	"redact":              {"", json},
 	"app":                 {"*", json + " golang.org/x/sync golang.org/x/term golang.org/x/sys"},
 	"bench":               {"*", json + " golang.org/x/sync"},
 	"demo":                {"*", json},
