@@ -13,22 +13,41 @@ import (
 )
 
 // known takes away the events that are written already, and checks that they are equal and that the
-// rest follows.
-func (w *writer) known(events []session.Event) ([]session.Event, error) {
-	var v *view
-	for len(events) > 0 && events[0].Seq < w.next.Next {
-		if v == nil {
-			v = w.view()
+// rest follows. What is not synced is compared with memory: its file may be the one that failed.
+func (w *writer) known(ctx context.Context, events []session.Event) ([]session.Event, error) {
+	if len(events) == 0 || events[0].Seq >= w.next.Next {
+		return w.following(events)
+	}
+	v, text := w.view(), w.unsynced[:w.kept]
+	for due := w.synced.Next; len(events) > 0 && events[0].Seq < w.next.Next; {
+		var old session.Event
+		var err error
+		if events[0].Seq < w.synced.Next {
+			old, err = v.At(events[0].Seq)
+		} else {
+			k := bytes.IndexByte(text, '\n')
+			for ; due < events[0].Seq; due++ {
+				text = text[k+1:]
+				k = bytes.IndexByte(text, '\n')
+			}
+			var raw record.Raw
+			if raw, err = record.Parse(text[:k:k]); err == nil {
+				old, err = w.s.accepted(ctx, &raw)
+			}
 		}
-		old, err := v.At(events[0].Seq)
 		if err != nil {
-			return nil, err
+			return nil, w.notSaved(err)
 		}
 		if !same(old, events[0]) {
 			return nil, fmt.Errorf("filestore: session %s: another event with seq %d is written already", w.id, old.Seq)
 		}
 		events = events[1:]
 	}
+	return w.following(events)
+}
+
+// following refuses events that do not begin at the seq that is due.
+func (w *writer) following(events []session.Event) ([]session.Event, error) {
 	if len(events) > 0 && events[0].Seq != w.next.Next {
 		return nil, fmt.Errorf("filestore: session %s: event %d does not follow: %d is due", w.id, events[0].Seq, w.next.Next)
 	}

@@ -134,6 +134,16 @@ func (w *writer) place() error {
 	if w.lease == nil {
 		return w.placeSession()
 	}
+	if a.roll { // whoever was overtaken long ago does not even begin
+		if mine, _, _ := s.isAt(a.file); !mine {
+			if ok, why, err := w.last(w.own); err != nil {
+				return err
+			} else if !ok {
+				w.drop(a)
+				return w.fence(why)
+			}
+		}
+	}
 	err := s.fs.Link(a.tmp, a.file.path)
 	if errors.Is(err, vfs.ErrNotSupported) {
 		err = s.fs.RenameNoReplace(a.tmp, a.file.path)
@@ -164,7 +174,7 @@ func (w *writer) place() error {
 		return err
 	}
 	if !ok {
-		if mine, _, err := s.isAt(a.file); err == nil && mine {
+		if mine, _, err := s.isAt(a.file); err == nil && mine && !w.follows(a) {
 			s.fs.Remove(a.file.path)
 			s.syncDir(w.dir)
 		}
@@ -187,10 +197,16 @@ func (w *writer) uncontested(a *attempt) (bool, string, error) {
 	if w.tail == nil {
 		return true, "", nil
 	}
+	names, err := w.s.segmentNames(w.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, "", err
+	}
 	same, now, err := w.s.isAt(w.tail)
 	switch {
 	case err != nil:
 		return false, "", err
+	case !endsIn(w.dir, upTo(names, a.seg.first), w.tail):
+		return false, "another segment stands behind the one that was read", nil
 	case !same:
 		return false, "the segment before is another file than the one that was read", nil
 	case now.Size() != w.tailSize:
@@ -299,11 +315,8 @@ func (w *writer) last(own []*held) (bool, string, error) {
 	if err != nil {
 		return false, "", err
 	}
-	n := len(names)
-	for i := len(own) - 1; i >= 0; i-- {
-		if n--; n < 0 || filepath.Join(w.dir, segmentName(names[n])) != own[i].path {
-			return false, "another segment stands where only this life's should", nil
-		}
+	if !endsIn(w.dir, names, own...) {
+		return false, "another segment stands where only this life's should", nil
 	}
 	for _, h := range []*held{own[len(own)-1], w.lease} {
 		same, _, err := s.isAt(h)
@@ -315,6 +328,45 @@ func (w *writer) last(own []*held) (bool, string, error) {
 		}
 	}
 	return true, "", nil
+}
+
+// upTo returns the names before first.
+func upTo(names []session.Seq, first session.Seq) []session.Seq {
+	i, _ := slices.BinarySearch(names, first)
+	return names[:i]
+}
+
+// endsIn reports whether own are the last of names.
+func endsIn(dir string, names []session.Seq, own ...*held) bool {
+	n := len(names) - len(own)
+	if n < 0 {
+		return false
+	}
+	for i, h := range own {
+		if filepath.Join(dir, segmentName(names[n+i])) != h.path {
+			return false
+		}
+	}
+	return true
+}
+
+// follows reports whether a, which was linked and then found contested, stands directly behind this life's other
+// segments. Then it stays: its records up to where another went on are what that one has read, here or in the file
+// before. Else it stands among another's segments.
+func (w *writer) follows(a *attempt) bool {
+	if !a.roll {
+		return false
+	}
+	names, err := w.s.segmentNames(w.dir)
+	if err != nil || !endsIn(w.dir, upTo(names, a.seg.first), w.own...) {
+		return false
+	}
+	for _, h := range w.own {
+		if same, _, err := w.s.isAt(h); err != nil || !same {
+			return false
+		}
+	}
+	return true
 }
 
 // marksOf makes the sparse index of whole records; the first has seq first and stands at off.

@@ -175,7 +175,7 @@ func (w *writer) Append(ctx context.Context, events []session.Event) (store.Pos,
 			return w.next, w.notSaved(err)
 		}
 	}
-	events, err := w.known(events)
+	events, err := w.known(ctx, events)
 	if err != nil || len(events) == 0 {
 		return w.next, err
 	}

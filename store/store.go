@@ -65,7 +65,7 @@ type Writer interface {
 	Opened() *Snapshot
 	// Append writes a contiguous batch that begins at the next seq and returns when it is written. The
 	// first Append of a life carries the pending prefix. *FencedError: another life got there
-	// first, and nothing of the batch counts. Any other error: the batch is not saved; calling again
+	// first; what of the batch is in the log nevertheless is there because that life may have read it. Any other error: the batch is not saved; calling again
 	// with the same events (more may follow them) tries again, and events that are already written are
 	// accepted again when they are equal.
 	Append(ctx context.Context, events []session.Event) (Pos, error)
