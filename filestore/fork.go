@@ -188,16 +188,30 @@ func (s *Store) syncedLink(ctx context.Context, dir, path string, seq session.Se
 	return link, true, s.syncDir(dir)
 }
 
-// findRecord calls use with the record of seq, if the segment f holds it. It halves the file until
-// little is left: the cost does not grow with the segment.
+// findRecord calls use with the record of seq, if the segment f holds it.
 func findRecord(ctx context.Context, f vfs.File, seq session.Seq, use func(*record.Raw)) error {
-	_, head, err := readSegmentHead(f)
+	lo, err := seekRecord(f, seq)
 	if err != nil {
 		return err
 	}
+	return eachRecord(ctx, f, lo, func(raw *record.Raw) bool {
+		if raw.Seq == seq {
+			use(raw)
+		}
+		return raw.Seq < seq
+	})
+}
+
+// seekRecord returns a place in the segment f, not far before the record of seq. It halves the file until
+// little is left: the cost does not grow with the segment.
+func seekRecord(f vfs.File, seq session.Seq) (int64, error) {
+	_, head, err := readSegmentHead(f)
+	if err != nil {
+		return 0, err
+	}
 	info, err := f.Stat()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	buf := windows.Get().(*[]byte)
 	defer windows.Put(buf)
@@ -206,10 +220,10 @@ func findRecord(ctx context.Context, f vfs.File, seq session.Seq, use func(*reco
 		mid := lo + (hi-lo)/2
 		r := record.NewReader(&fileReader{f, mid}, mid, *buf)
 		at, got := int64(-1), session.None
-		for n := 0; ; n++ {
+		for {
 			tok, err := r.Next()
 			if err != nil {
-				return err
+				return 0, err
 			}
 			if tok == record.Broken {
 				continue // the first line is seldom whole
@@ -225,16 +239,20 @@ func findRecord(ctx context.Context, f vfs.File, seq session.Seq, use func(*reco
 			lo = at
 		}
 	}
-	r := record.NewReader(&fileReader{f, lo}, lo, *buf)
+	return lo, nil
+}
+
+// eachRecord calls f with the good records from off on until it returns false.
+func eachRecord(ctx context.Context, file vfs.File, off int64, f func(*record.Raw) bool) error {
+	buf := windows.Get().(*[]byte)
+	defer windows.Put(buf)
+	r := record.NewReader(&fileReader{file, off}, off, *buf)
 	for n := 0; ; n++ {
 		tok, err := r.Next()
 		if err != nil || tok == record.End {
 			return err
 		}
-		if tok == record.Good && r.Raw.Seq >= seq {
-			if r.Raw.Seq == seq {
-				use(&r.Raw)
-			}
+		if tok == record.Good && !f(&r.Raw) {
 			return nil
 		}
 		if n%1024 == 0 && ctx.Err() != nil {

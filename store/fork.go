@@ -75,7 +75,7 @@ func readSettled(ctx context.Context, st Store, id session.ID) (*Snapshot, bool,
 		if err != nil {
 			return nil, false, err
 		}
-		snap, err := st.Read(ctx, id)
+		snap, err := peekOrRead(ctx, st, id)
 		if err != nil {
 			return nil, false, err
 		}
@@ -90,6 +90,16 @@ func readSettled(ctx context.Context, st Store, id session.ID) (*Snapshot, bool,
 			return nil, false, err
 		}
 	}
+}
+
+// peekOrRead reads as little of the log as the store allows: a fork looks at its end and at its cut.
+func peekOrRead(ctx context.Context, st Store, id session.ID) (*Snapshot, error) {
+	if p, ok := st.(Peeker); ok {
+		if snap, err := p.Peek(ctx, id); err != nil || snap != nil {
+			return snap, err
+		}
+	}
+	return st.Read(ctx, id)
 }
 
 func sameHolder(a, b *Holder) bool {

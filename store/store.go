@@ -57,6 +57,14 @@ type Opener interface {
 	Open(ctx context.Context, id session.ID) (Writer, error)
 }
 
+// Peeker is Reader for somebody who needs a few events of a long log: the cost does not grow with its length.
+type Peeker interface {
+	// Peek returns the log without having read it: an event is looked for when it is asked for, and verified
+	// then. It says nothing about damage elsewhere. Only a healthy end can be trusted so: (nil, nil) when
+	// the driver would rather have the log Read.
+	Peek(ctx context.Context, id session.ID) (*Snapshot, error)
+}
+
 // Writer is one life of a session: the hold from its lease to its release or death. Append and
 // Flush are called by one goroutine at a time; the other methods at any time.
 type Writer interface {

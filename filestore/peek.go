@@ -1,0 +1,165 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"path/filepath"
+	"sort"
+	"sync"
+
+	"github.com/strandline-dev/strandline/record"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
+)
+
+// around is how many bytes before the place of an event are read with it: who looks at the end of a log looks
+// backwards.
+const around = 128 << 10
+
+// Peek returns the log of id without reading it. A log whose end is not healthy is left to Read.
+func (s *Store) Peek(ctx context.Context, id session.ID) (*store.Snapshot, error) {
+	st, err := s.Stat(ctx, id)
+	if err != nil || st.State != store.StateOK {
+		return nil, err
+	}
+	p := &peeked{s: s, hdr: st.Header, n: st.Pos.Next}
+	return &store.Snapshot{Header: st.Header, Prefix: p, Pos: st.Pos}, nil
+}
+
+// peeked is a Prefix that finds its events in the files, a few at a time. Safe for concurrent use.
+type peeked struct {
+	s   *Store
+	hdr session.Header
+	n   session.Seq
+
+	mu   sync.Mutex
+	near []session.Event // guarded by mu: adjacent events, those that were looked for last
+}
+
+var _ session.Prefix = (*peeked)(nil)
+
+func (p *peeked) Len() session.Seq { return p.n }
+
+func (p *peeked) At(seq session.Seq) (session.Event, error) {
+	if seq < 0 || seq >= p.n {
+		return session.Event{}, fmt.Errorf("filestore: seq %d of %d: %w", seq, p.n, session.ErrRange)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.near) == 0 || seq < p.near[0].Seq || seq > p.near[len(p.near)-1].Seq {
+		var err error
+		if p.near, err = p.find(context.Background(), seq); err != nil {
+			p.near = nil
+			return session.Event{}, err
+		}
+	}
+	return p.near[seq-p.near[0].Seq], nil
+}
+
+func (p *peeked) Range(from, to session.Seq) iter.Seq2[session.Event, error] {
+	return func(yield func(session.Event, error) bool) {
+		for q := from; q < to; q++ {
+			ev, err := p.At(q)
+			if !yield(ev, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// find returns the event at seq and some before and behind it, without a gap.
+func (p *peeked) find(ctx context.Context, seq session.Seq) ([]session.Event, error) {
+	owner := p.hdr.Origin(seq)
+	for range 100 {
+		dir, names, err := p.s.locate(owner, p.hdr.ID)
+		if err != nil {
+			return nil, err
+		}
+		i := sort.Search(len(names), func(i int) bool { return names[i] > seq })
+		if i == 0 {
+			break
+		}
+		end := p.spanEnd(seq)
+		if i < len(names) {
+			end = min(end, names[i])
+		}
+		path := filepath.Join(dir, segmentName(names[i-1]))
+		evs, err := p.read(ctx, path, seq, end)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // packed or moved: list again
+		}
+		if err != nil || evs != nil {
+			return evs, err
+		}
+		return nil, &store.DamagedError{ID: p.hdr.ID, Owner: owner, Ranges: []store.Range{
+			{File: path, First: seq, Last: seq, Detail: "the record is not where it should be"}}}
+	}
+	return nil, &store.DamagedError{ID: p.hdr.ID, Owner: owner, Ranges: []store.Range{
+		{File: p.s.dir(owner), First: seq, Last: seq, Detail: "no segment holds the record"}}}
+}
+
+// spanEnd returns where the part of the log that holds seq ends: behind a fork point the files of the parent go
+// on with events that are not of this log.
+func (p *peeked) spanEnd(seq session.Seq) session.Seq {
+	if p.hdr.Parent != nil {
+		for _, sp := range p.hdr.Parent.Spans {
+			if seq < sp.End {
+				return min(sp.End, p.n)
+			}
+		}
+	}
+	return p.n
+}
+
+// read returns the good records around seq that lie in one segment, below end; nil if seq is not among them.
+func (p *peeked) read(ctx context.Context, path string, seq, end session.Seq) ([]session.Event, error) {
+	f, err := p.s.fs.OpenFile(path, vfs.ReadOnly)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	off, err := seekRecord(f, seq)
+	if err != nil {
+		return nil, err
+	}
+	_, head, err := readSegmentHead(f)
+	if err != nil {
+		return nil, err
+	}
+	var evs []session.Event
+	var failed error
+	budget := int64(2 * around)
+	err = eachRecord(ctx, f, max(off-around, head), func(raw *record.Raw) bool {
+		if raw.Seq >= end || raw.Seq > seq && budget <= 0 {
+			return false
+		}
+		budget -= int64(len(raw.Line()))
+		ev, e := p.s.accepted(ctx, raw)
+		switch {
+		case e != nil && raw.Seq == seq:
+			failed = e
+			return false
+		case e != nil: // nobody asked for this one
+			evs = evs[:0]
+			return raw.Seq < seq
+		case len(evs) > 0 && ev.Seq != evs[len(evs)-1].Seq+1:
+			if ev.Seq > seq {
+				return false
+			}
+			evs = evs[:0] // a gap: what is before it does not lead to seq
+		}
+		evs = append(evs, ev)
+		return true
+	})
+	if failed != nil {
+		err = failed
+	}
+	if err != nil || len(evs) == 0 || evs[0].Seq > seq || evs[len(evs)-1].Seq < seq {
+		return nil, err
+	}
+	return evs, nil
+}
