@@ -34,6 +34,7 @@ type Agent struct {
 	closed   bool                               // guarded by mu: no more work is admitted
 	notSaved error                              // guarded by mu: stopped until a flush succeeds
 	state    State                              // guarded by mu
+	moved    chan struct{}                      // guarded by mu: closed and replaced when state changes inside a turn
 	lastEnd  *session.TurnEnd                   // guarded by mu
 	ctx      context.Context                    // guarded by mu: of the turn that runs or is about to; nil between
 	cancel   context.CancelCauseFunc            // guarded by mu: of ctx
@@ -58,7 +59,7 @@ type disposal struct {
 func newAgent(opts *Options, h Handle, kit Kit, cfg Config) *Agent {
 	a := &Agent{
 		opts: opts, h: h, s: h.Session(), kit: kit, cfg: cfg, state: StateIdle,
-		idle: make(chan struct{}), answered: make(chan struct{}), answers: make(map[string]session.ApprovalDecided),
+		idle: make(chan struct{}), answered: make(chan struct{}), moved: make(chan struct{}), answers: make(map[string]session.ApprovalDecided),
 		unsettled: make(map[string]int),
 	}
 	close(a.idle)
@@ -119,6 +120,26 @@ func (a *Agent) WhenIdle(ctx context.Context) error {
 		}
 		select {
 		case <-idle:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// WhenQuiet waits until nothing is done here before a person says something: nothing runs, or all that is left
+// to do waits for answers.
+func (a *Agent) WhenQuiet(ctx context.Context) error {
+	for {
+		a.mu.Lock()
+		quiet := !a.running || a.state == StateWaiting
+		idle, moved := a.idle, a.moved
+		a.mu.Unlock()
+		if quiet {
+			return nil
+		}
+		select {
+		case <-idle:
+		case <-moved:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -271,6 +292,8 @@ func (a *Agent) setState(s State) {
 	defer a.mu.Unlock()
 	if a.state != s && a.running {
 		a.state = s
+		close(a.moved)
+		a.moved = make(chan struct{})
 		a.feed.push(Notice{Kind: NoticeStatus, State: s})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/strandline-dev/strandline/message"
@@ -17,9 +18,10 @@ type call struct {
 	index     int
 	block     message.Block // the tool-call
 	prep      tool.Prepared
-	askID     string      // "": nobody was asked
-	policy    tool.Policy // under which the question was put
-	settled   bool        // has its result
+	askID     string   // "": nobody was asked
+	mark      gateMark // under which the question was put
+	decided   bool     // an earlier life has the answer
+	settled   bool     // has its result
 }
 
 // runCalls brings the calls of a step to their results. First all of them are prepared and decided, so that
@@ -47,7 +49,7 @@ func (t *turn) runCalls(calls []*call) error {
 			return err
 		}
 		for _, c := range calls {
-			if c.askID != "" && !c.settled {
+			if c.askID != "" && !c.settled && !c.decided {
 				t.a.feed.push(Notice{Kind: NoticeAsk, Turn: t.n, Step: t.step, AskID: c.askID, CallID: c.block.ID,
 					Name: c.block.Name, Text: c.prep.Subject()})
 			}
@@ -71,8 +73,17 @@ func parallel(c *call) bool { return c.settled || c.prep.Definition().Parallel }
 
 func (t *turn) gate() tool.Gate {
 	k := t.a.kit
-	return tool.Gate{Hooks: k.Hooks, Guards: k.Guards, Rules: k.Rules, Policy: t.a.policy(t.a.s.State())}
+	st := t.a.s.State()
+	return tool.Gate{Hooks: k.Hooks, Guards: k.Guards, Rules: slices.Concat(k.Rules, t.a.rules(st)), Policy: t.a.policy(st)}
 }
+
+// gateMark tells whether policy or rules changed since a question was put. Rules are only ever added.
+type gateMark struct {
+	policy tool.Policy
+	rules  int
+}
+
+func markOf(g tool.Gate) gateMark { return gateMark{g.Policy, len(g.Rules)} }
 
 // settleOrAsk decides about a call: it gets the result of one that may not run, or a question, or nothing
 // because it may run.
@@ -80,14 +91,22 @@ func (t *turn) settleOrAsk(gate tool.Gate, c *call) (asked bool, err error) {
 	prep, bad := t.a.kit.Tools.Prepare(c.block.ID, c.block.Name, c.block.Arguments)
 	var verdict tool.Verdict
 	if bad == nil {
-		c.prep, c.policy = prep, gate.Policy
+		c.prep, c.mark = prep, markOf(gate)
+		if c.decided {
+			// The answer stands, whatever the policy is now; only what a hook, a guard or a rule denies is denied.
+			gate.Policy = tool.PolicyAsk
+			if verdict = gate.Before(t.ctx, prep); verdict.Action != tool.Deny {
+				return false, nil
+			}
+			return false, t.result(c, session.None, tool.Denied(prep.Name(), verdict))
+		}
 		verdict = gate.Before(t.ctx, prep)
 		if verdict.Action == tool.Ask && c.askID != "" {
 			return true, nil // asked by an earlier life, asked again
 		}
 	}
-	if c.askID != "" { // the question is moot: the policy decides, or there is no such tool any more
-		d := session.ApprovalDecided{Verdict: session.VerdictAllow, By: "policy", Reason: verdict.Reason}
+	if c.askID != "" && !c.decided { // the question is moot: the policy decides, or there is no such tool any more
+		d := session.ApprovalDecided{Verdict: session.VerdictAllow, By: session.ByPolicy, Reason: verdict.Reason}
 		if bad != nil || verdict.Action == tool.Deny {
 			d.Verdict = session.VerdictDeny
 		}
@@ -109,28 +128,15 @@ func (t *turn) settleOrAsk(gate tool.Gate, c *call) (asked bool, err error) {
 	c.askID = "ask-" + t.a.opts.NewID()
 	_, err = t.a.s.Append(session.Draft{Type: session.TypeApprovalAsked, Data: session.ApprovalAsked{
 		AskID: c.askID, Turn: t.n, Step: t.step, CallID: c.block.ID, Name: c.block.Name,
-		Subject: validText(prep.Subject()), Reason: validText(verdict.Reason),
+		Subject: validText(prep.Subject()), Reason: validText(verdict.Reason), Assistant: &c.assistant, Index: c.index,
 	}})
 	return true, err
 }
 
-// resumeCalls takes up the calls of a parked step: those that wait for a person, or were answered in this
-// life before anybody was here to run them. The others have their results from the closers.
+// resumeCalls takes up the calls of a parked step: those that wait for a person, or were answered before
+// anybody was here to carry the answer out. The others have their results from the closers.
 func (t *turn) resumeCalls() error {
 	st := t.a.s.State()
-	asks := make(map[string]string) // call id -> ask id
-	for _, q := range st.Asks() {
-		if q.Turn == t.n && q.Step == t.step {
-			asks[q.CallID] = q.AskID
-		}
-	}
-	t.a.mu.Lock()
-	for id, d := range t.a.answers {
-		if _, ok := asks[d.CallID]; !ok {
-			asks[d.CallID] = id
-		}
-	}
-	t.a.mu.Unlock()
 	var calls []*call
 	for _, c := range st.OpenCalls() {
 		if !c.Pending || c.Started != session.None {
@@ -144,7 +150,14 @@ func (t *turn) resumeCalls() error {
 		if err != nil {
 			return err
 		}
-		calls = append(calls, &call{assistant: c.Assistant, index: c.Index, block: asked.Message.Calls()[c.Index], askID: asks[c.ID]})
+		q, _ := st.AskAbout(c)
+		if q.Verdict != "" {
+			t.a.mu.Lock()
+			t.a.answers[q.AskID] = session.ApprovalDecided{AskID: q.AskID, CallID: q.CallID, Verdict: q.Verdict, By: q.By, Reason: q.Why}
+			t.a.mu.Unlock()
+		}
+		calls = append(calls, &call{assistant: c.Assistant, index: c.Index, block: asked.Message.Calls()[c.Index],
+			askID: q.AskID, decided: q.Verdict != ""})
 	}
 	return t.runCalls(calls)
 }
@@ -154,8 +167,24 @@ type pool struct {
 	*turn
 	slots chan struct{}
 
-	mu  sync.Mutex
-	err error // guarded by mu: the first failure of the log; nothing is started after it
+	mu     sync.Mutex
+	err    error // guarded by mu: the first failure of the log; nothing is started after it
+	active int   // guarded by mu: calls that are worked on and do not wait for a person
+	asking int   // guarded by mu: calls that do
+}
+
+// count notes that a call begins or stops to be worked on, or to wait for a person. The agent waits for a person
+// when nothing else is done.
+func (p *pool) count(active, asking int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.active += active
+	p.asking += asking
+	if p.active == 0 && p.asking > 0 {
+		p.a.setState(StateWaiting)
+	} else {
+		p.a.setState(StateRunning)
+	}
 }
 
 func (p *pool) failed() error {
@@ -180,8 +209,10 @@ func (p *pool) run(group []*call) error {
 			continue
 		}
 		wg.Add(1)
+		p.count(1, 0)
 		go func() {
 			defer wg.Done()
+			defer p.count(-1, 0)
 			defer func() {
 				if v := recover(); v != nil {
 					p.fail(fmt.Errorf("the loop crashed at the call %s: %v", c.block.ID, v))
@@ -264,32 +295,33 @@ func (p *pool) await(c *call) (allowed bool, err error) {
 				return true, nil
 			}
 			reason := d.Reason
-			if reason == "" && d.By == "user" {
+			if reason == "" && d.By == session.ByUser {
 				reason = "the user said no"
 			}
 			return false, p.result(c, session.None, tool.Denied(c.block.Name, tool.Verdict{Action: tool.Deny, Reason: reason}))
 		}
-		if now := a.policy(a.s.State()); now != c.policy {
-			c.policy = now
-			if err := p.reconsider(c); err != nil {
+		if gate := p.gate(); markOf(gate) != c.mark {
+			c.mark = markOf(gate)
+			if err := p.reconsider(c, gate); err != nil {
 				return false, err
 			}
 			continue
 		}
-		a.setState(StateWaiting)
+		p.count(-1, 1)
 		select {
 		case <-answered:
-			a.setState(StateRunning)
+			p.count(1, -1)
 		case <-p.ctx.Done():
+			p.count(1, -1)
 			return false, context.Cause(p.ctx)
 		}
 	}
 }
 
-// reconsider decides an open question by a policy that changed meanwhile, if that does not ask.
-func (p *pool) reconsider(c *call) error {
-	v := p.gate().Before(p.ctx, c.prep)
-	d := session.ApprovalDecided{By: "policy", Reason: v.Reason}
+// reconsider decides an open question by a policy or rules that changed meanwhile, if they do not ask.
+func (p *pool) reconsider(c *call, gate tool.Gate) error {
+	v := gate.Before(p.ctx, c.prep)
+	d := session.ApprovalDecided{By: session.ByPolicy, Reason: v.Reason}
 	switch v.Action {
 	case tool.Allow:
 		d.Verdict = session.VerdictAllow

@@ -150,7 +150,7 @@ func TestParallel(t *testing.T) {
 }
 
 // asking is a world with the policy ask, a tool that needs it, and one that does not.
-func asking(ran *[]string) func(*agent.Options) {
+func asking(ran *[]string, more ...tool.Definition) func(*agent.Options) {
 	var mu sync.Mutex
 	body := func(_ context.Context, c tool.Call) (tool.Result, error) {
 		mu.Lock()
@@ -161,7 +161,7 @@ func asking(ran *[]string) func(*agent.Options) {
 	risky, safe := simple("risky", body), simple("safe", body)
 	safe.ReadOnly, safe.Parallel, risky.Parallel = true, true, true
 	return func(o *agent.Options) {
-		equip(risky, safe)(o)
+		equip(append(more, risky, safe)...)(o)
 		o.Policy = tool.PolicyAsk
 	}
 }

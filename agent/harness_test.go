@@ -302,6 +302,13 @@ func (w *world) tick() int64 {
 	return w.now
 }
 
+// later lets the clock go on.
+func (w *world) later(ms int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now += ms
+}
+
 func (w *world) id() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -186,12 +186,29 @@ func (a *Agent) SetPolicy(ctx context.Context, p tool.Policy) error {
 	return nil
 }
 
+// settings returns the draft of the settings that cfg changes, nil if it changes none.
+func settings(cfg Config, st session.State) *session.Draft {
+	set := st.Settings()
+	changed := false
+	if cfg.Route != (Route{}) && cfg.Route != (Route{set.Provider, set.Model}) {
+		set.Provider, set.Model = cfg.Route.Provider, cfg.Route.Model
+		changed = true
+	}
+	if rules := addRules(set.Rules, cfg.Rules); len(rules) > len(set.Rules) {
+		set.Rules = rules
+		changed = true
+	}
+	if !changed {
+		return nil
+	}
+	return &session.Draft{Type: session.TypeSettings, Data: set}
+}
+
 // overrides returns the drafts that make this life's configuration the session's own.
 func overrides(cfg Config, st session.State) []session.Draft {
 	var drafts []session.Draft
-	if set := st.Settings(); cfg.Route != (Route{}) && cfg.Route != (Route{set.Provider, set.Model}) {
-		set.Provider, set.Model = cfg.Route.Provider, cfg.Route.Model
-		drafts = append(drafts, session.Draft{Type: session.TypeSettings, Data: set})
+	if set := settings(cfg, st); set != nil {
+		drafts = append(drafts, *set)
 	}
 	if cfg.Policy != "" && string(cfg.Policy) != st.ApprovalPolicy() {
 		drafts = append(drafts, session.Draft{Type: session.TypeApprovalPolicy, Data: session.ApprovalPolicy{Policy: string(cfg.Policy)}})
@@ -202,7 +219,7 @@ func overrides(cfg Config, st session.State) []session.Draft {
 // Answer decides an open question, named by its ask id or its call id. It returns when the answer is synced
 // and wakes the agent. The first answer wins: ErrAnswered for every other, and for a question that nobody asked.
 func (a *Agent) Answer(ctx context.Context, id string, verdict, reason string) error {
-	if err := a.decide(id, session.ApprovalDecided{Verdict: verdict, By: "user", Reason: reason}); err != nil {
+	if err := a.decide(id, session.ApprovalDecided{Verdict: verdict, By: session.ByUser, Reason: reason}); err != nil {
 		return err
 	}
 	if err := a.save(ctx); err != nil {
@@ -214,20 +231,21 @@ func (a *Agent) Answer(ctx context.Context, id string, verdict, reason string) e
 
 // decide records an answer and tells the runner.
 func (a *Agent) decide(id string, d session.ApprovalDecided) error {
+	return a.decideWith(id, d, func(session.State, session.Ask) []session.Draft { return nil })
+}
+
+// decideWith is decide with further events, right before the answer.
+func (a *Agent) decideWith(id string, d session.ApprovalDecided, before func(session.State, session.Ask) []session.Draft) error {
 	if err := a.admitted(); err != nil {
 		return err
 	}
 	_, err := a.s.AppendFunc(func(st session.State) ([]session.Draft, error) {
-		asks := st.Asks()
-		i := slices.IndexFunc(asks, func(q session.Ask) bool { return q.AskID == id })
-		if i < 0 {
-			i = slices.IndexFunc(asks, func(q session.Ask) bool { return q.CallID == id })
+		q, ok := findAsk(st.Asks(), id)
+		if !ok {
+			return nil, notOpen(id)
 		}
-		if i < 0 {
-			return nil, fmt.Errorf("agent: %q: %w: it was answered before, or nobody asked", id, ErrAnswered)
-		}
-		d.AskID, d.CallID = asks[i].AskID, asks[i].CallID
-		return []session.Draft{{Type: session.TypeApprovalDecided, Data: d}}, nil
+		d.AskID, d.CallID = q.AskID, q.CallID
+		return append(before(st, q), session.Draft{Type: session.TypeApprovalDecided, Data: d}), nil
 	})
 	if err != nil {
 		return err

@@ -74,6 +74,7 @@ type Kit struct {
 type Config struct {
 	Route  Route
 	Policy tool.Policy
+	Rules  []tool.Rule // of approval, added to those of the session
 }
 
 // Retry says how requests are tried again inside their step.

@@ -336,17 +336,17 @@ func (t *turn) end(why session.Reason) (*session.TurnEnd, error) {
 		}
 		calls := st.OpenCalls()
 		park := why.Kind == session.ReasonAborted && why.Cause == string(CauseShutdown) &&
-			slices.ContainsFunc(calls, func(c session.Call) bool { return st.Waiting(c) && c.Started == session.None })
+			st.Parked()
 		var drafts []session.Draft
 		for _, q := range st.Asks() {
 			if q.Turn == n && !park {
 				drafts = append(drafts, session.Draft{Type: session.TypeApprovalDecided, Data: session.ApprovalDecided{
-					AskID: q.AskID, CallID: q.CallID, Verdict: session.VerdictDeny, By: "cancel", Reason: "the turn ended",
+					AskID: q.AskID, CallID: q.CallID, Verdict: session.VerdictDeny, By: session.ByCancel, Reason: "the turn ended",
 				}})
 			}
 		}
 		for _, c := range calls {
-			if !c.Pending || park && st.Waiting(c) && c.Started == session.None {
+			if !c.Pending || park && (st.Waiting(c) || st.Answered(c)) {
 				continue
 			}
 			drafts = append(drafts, missing(c, why))

@@ -58,14 +58,6 @@ func incomplete(snap *store.Snapshot) string {
 	return ""
 }
 
-// text redacts s.
-func (s Source) text(t string) (string, int) {
-	if s.Redact == nil {
-		return t, 0
-	}
-	return s.Redact.Text(t)
-}
-
 // header returns the header without credentials.
 func (s Source) header() (session.Header, int) {
 	h, n := s.Snap.Header, 0

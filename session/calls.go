@@ -26,14 +26,22 @@ type Call struct {
 	Doubt     bool // records were lost while it was pending: it may have been started
 }
 
-// Ask is a question to a person that is not decided.
+// Ask is a question to a person about a call that did not start.
 type Ask struct {
-	Seq    Seq
-	AskID  string
-	CallID string
-	Turn   int
-	Step   int
-	Name   string
+	Seq       Seq
+	Time      int64 // Unix milliseconds
+	AskID     string
+	CallID    string
+	Turn      int
+	Step      int
+	Name      string
+	Subject   string
+	Assistant Seq // the call's place; None in old logs, which name it by CallID alone
+	Index     int
+
+	Verdict string // "": nobody decided yet
+	By      string // who did: ByUser or ByPolicy
+	Why     string // the reason that they gave
 }
 
 // The codes and texts of results that a log lacks. Closers write them and the view supplies them, so
@@ -54,7 +62,7 @@ func (s State) Code(c Call) string {
 	switch {
 	case c.Started != None || c.Doubt:
 		return CodeOutcomeUnknown
-	case s.Waiting(c):
+	case s.held(c):
 		return CodeWaiting
 	default:
 		return CodeNotStarted
@@ -110,24 +118,50 @@ func (s State) OpenCalls() []Call { return slices.Concat(s.left, s.calls) }
 func (s State) Asks() []Ask {
 	var out []Ask
 	for _, a := range s.asked {
-		if slices.ContainsFunc(s.calls, func(c Call) bool { return a.about(c) && s.Waiting(c) }) {
+		if a.Verdict == "" && slices.ContainsFunc(s.calls, func(c Call) bool { return a.about(c) && unstarted(c) }) {
 			out = append(out, a)
 		}
 	}
 	return out
 }
 
-func (a Ask) about(c Call) bool { return a.CallID == c.ID && a.Turn == c.Turn && a.Step == c.Step }
+func (a Ask) about(c Call) bool {
+	if a.Assistant != None {
+		return a.Assistant == c.Assistant && a.Index == c.Index
+	}
+	return a.CallID == c.ID && a.Turn == c.Turn && a.Step == c.Step
+}
+
+func unstarted(c Call) bool { return c.Pending && c.Started == None && !c.Doubt }
+
+// AskAbout returns the newest question about c, decided or not, as long as c is pending and was not started.
+func (s State) AskAbout(c Call) (Ask, bool) {
+	for _, a := range slices.Backward(s.asked) {
+		if a.about(c) {
+			return a, unstarted(c)
+		}
+	}
+	return Ask{}, false
+}
 
 // Waiting reports whether c is pending, was not started, and waits for an answer.
 func (s State) Waiting(c Call) bool {
-	return c.Pending && c.Started == None && !c.Doubt &&
-		slices.ContainsFunc(s.asked, func(a Ask) bool { return a.about(c) })
+	return unstarted(c) && slices.ContainsFunc(s.asked, func(a Ask) bool { return a.Verdict == "" && a.about(c) })
 }
 
-// Parked reports whether the open turn waits for a person: such a turn is not interrupted by a crash.
+// Answered reports whether c is pending, was not started, and a person or a policy has decided about it: the
+// answer is not lost with the process.
+func (s State) Answered(c Call) bool {
+	a, ok := s.AskAbout(c)
+	return ok && a.Verdict != ""
+}
+
+func (s State) held(c Call) bool { _, ok := s.AskAbout(c); return ok }
+
+// Parked reports whether the open turn waits for a person, or holds an answer that was not carried out yet:
+// such a turn is not interrupted by a crash. The next life asks again what is open, and goes on.
 func (s State) Parked() bool {
-	return s.turnSeq != None && slices.ContainsFunc(s.calls, s.Waiting)
+	return s.turnSeq != None && slices.ContainsFunc(s.calls, s.held)
 }
 
 // IdempotencyKey names a call for the outside world: it is the same in every life and in every fork.
@@ -314,12 +348,29 @@ func (s *State) foldAsked(ev *Event) {
 	if !decodeInto(s, ev, &a) {
 		return
 	}
-	s.asked = append(s.asked, Ask{Seq: ev.Seq, AskID: a.AskID, CallID: a.CallID, Turn: a.Turn, Step: a.Step, Name: a.Name})
+	q := Ask{Seq: ev.Seq, Time: ev.Time, AskID: a.AskID, CallID: a.CallID, Turn: a.Turn, Step: a.Step, Name: a.Name,
+		Subject: a.Subject, Assistant: None, Index: a.Index}
+	if a.Assistant != nil {
+		q.Assistant = *a.Assistant
+	}
+	s.asked = append(s.asked, q)
 }
 
 func (s *State) foldDecided(ev *Event) {
 	id := fieldString(ev.Data, "askId")
-	if i := slices.IndexFunc(s.asked, func(a Ask) bool { return a.AskID == id }); i >= 0 {
-		s.asked = slices.Delete(slices.Clone(s.asked), i, i+1)
+	i := slices.IndexFunc(s.asked, func(a Ask) bool { return a.AskID == id && a.Verdict == "" })
+	if i < 0 {
+		return
+	}
+	s.asked = slices.Clone(s.asked)
+	switch by := fieldString(ev.Data, "by"); by {
+	case ByUser, ByPolicy:
+		s.asked[i].Verdict, s.asked[i].By = VerdictDeny, by
+		if fieldString(ev.Data, "verdict") == VerdictAllow {
+			s.asked[i].Verdict = VerdictAllow
+		}
+		s.asked[i].Why = fieldString(ev.Data, "reason")
+	default:
+		s.asked = slices.Delete(s.asked, i, i+1)
 	}
 }

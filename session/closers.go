@@ -2,8 +2,9 @@ package session
 
 // Closers returns the ends that the writer of the log in s could not write: nothing for a balanced log;
 // else, for the open turn, an error result for each pending call in the order of asking, the step/end and
-// the turn/end with reason "interrupted". A turn with a call that waits for a person is parked, not
-// interrupted: its other pending calls get their results, and its step and turn stay open. All closers
+// the turn/end with reason "interrupted". A turn with a call that waits for a person, or that a person has
+// answered and nobody carried out, is parked, not interrupted: its other pending calls get their results, and its
+// step and turn stay open. All closers
 // carry the last stored event's time; their seqs continue the log. Brackets of packages are never closed
 // here. The result applies to s strictly, and Closers of what follows is empty.
 func (s State) Closers() []Event {
@@ -20,7 +21,7 @@ func (s State) Closers() []Event {
 	}
 	parked := s.Parked()
 	for _, c := range s.calls {
-		if c.ID == "" || s.Waiting(c) {
+		if c.ID == "" || s.held(c) {
 			continue
 		}
 		code := s.Code(c)

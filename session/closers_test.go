@@ -131,7 +131,21 @@ func TestClosersTable(t *testing.T) {
 			b.started(1, 1, "c1")
 			b.asked(1, 1, "q", "c2")
 		}, []string{"TOOL_OUTCOME_UNKNOWN c1@2/0 cites 3", "TOOL_NOT_STARTED c3@2/2"}},
-		{"an approval that was decided", func(b *builder) {
+		{"an answer that nobody carried out", func(b *builder) {
+			b.turn(1)
+			b.step(1, 1)
+			b.asks(1, 1, "c1", "c2")
+			b.asked(1, 1, "q", "c1")
+			b.add(TypeApprovalDecided, ApprovalDecided{AskID: "q", CallID: "c1", Verdict: VerdictAllow, By: ByUser})
+		}, []string{"TOOL_NOT_STARTED c2@2/1"}},
+		{"a question that a cancelled turn decided", func(b *builder) {
+			b.turn(1)
+			b.step(1, 1)
+			b.asks(1, 1, "c1")
+			b.asked(1, 1, "q", "c1")
+			b.add(TypeApprovalDecided, ApprovalDecided{AskID: "q", CallID: "c1", Verdict: VerdictDeny, By: ByCancel})
+		}, []string{"TOOL_NOT_STARTED c1@2/0", endStep, end}},
+		{"an approval decided by nobody knows whom", func(b *builder) {
 			b.turn(1)
 			b.step(1, 1)
 			b.asks(1, 1, "c1")
@@ -290,5 +304,40 @@ func TestParked(t *testing.T) {
 	// A seed's state must have been folded for the session that is made over it.
 	if _, err := New(child, Seed{Prefix: b.evs, State: &st}, Env{Now: tick()}); err == nil {
 		t.Error("New takes the state of another session")
+	}
+}
+
+// Two calls of one message may have one id: a question names its call by place. A question of an old log names it
+// by id alone, and means each call of its step that has it.
+func TestQuestionsNameTheirCalls(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		b := &builder{t: t}
+		b.turn(1)
+		b.step(1, 1)
+		at := b.asks(1, 1, "same", "same")
+		for i, q := range []string{"q1", "q2"} {
+			a := ApprovalAsked{AskID: q, Turn: 1, Step: 1, CallID: "same", Name: "bash", Subject: "rm " + q}
+			if !old {
+				a.Assistant, a.Index = &at, i
+			}
+			b.add(TypeApprovalAsked, a)
+		}
+		b.add(TypeApprovalDecided, ApprovalDecided{AskID: "q2", CallID: "same", Verdict: VerdictDeny, By: ByUser, Reason: "no"})
+		st := b.state(Header{ID: "test"})
+		asks, calls := st.Asks(), st.OpenCalls()
+		if len(asks) != 1 || asks[0].AskID != "q1" || asks[0].Subject != "rm q1" || len(calls) != 2 || !st.Parked() || len(st.Closers()) != 0 {
+			t.Fatalf("old %t: asks %+v, calls %+v", old, asks, calls)
+		}
+		if old {
+			continue
+		}
+		first, _ := st.AskAbout(calls[0])
+		second, ok := st.AskAbout(calls[1])
+		if !st.Waiting(calls[0]) || st.Answered(calls[0]) || first.AskID != "q1" || first.Verdict != "" {
+			t.Errorf("the first call: %+v", first)
+		}
+		if !ok || st.Waiting(calls[1]) || !st.Answered(calls[1]) || second.AskID != "q2" || second.Verdict != VerdictDeny || second.Why != "no" {
+			t.Errorf("the second call: %+v", second)
+		}
 	}
 }

@@ -130,6 +130,9 @@ func checkAsked(a ApprovalAsked) error {
 	if a.AskID == "" || a.CallID == "" {
 		return errors.New("askId and callId are required")
 	}
+	if a.Index < 0 || a.Assistant != nil && *a.Assistant < 0 {
+		return errors.New("assistant and index say which call is meant: both are 0 or more")
+	}
 	return checkStep(StepRef{a.Turn, a.Step})
 }
 

@@ -183,7 +183,16 @@ type Settings struct {
 	Model    string         `json:"model,omitzero"`
 	Approval string         `json:"approval,omitzero"`
 	Cwd      string         `json:"cwd,omitzero"`
+	Rules    []Rule         `json:"rules,omitzero"` // of approval, beside the policy
 	Extra    jsontext.Value `json:",embed"`
+}
+
+// Rule is an approval rule that a session keeps: what package tool means by one.
+type Rule struct {
+	Tool   string `json:"tool"`
+	Prefix string `json:"prefix,omitzero"`
+	Action string `json:"action"` // allow, deny or ask
+	Reason string `json:"reason,omitzero"`
 }
 
 // Lost is the data of session/lost: where the lost bytes lie.
@@ -207,6 +216,10 @@ type ApprovalAsked struct {
 	Name    string `json:"name"`
 	Subject string `json:"subject,omitzero"` // what a person decides on: the command, the path
 	Reason  string `json:"reason,omitzero"`
+	// Assistant and Index say which call is meant, as ids are the model's and may repeat: the seq of the
+	// assistant message and the place among its calls. Nil in old logs: the first call of the step with CallID.
+	Assistant *Seq `json:"assistant,omitzero"`
+	Index     int  `json:"index,omitzero"`
 }
 
 // The verdicts of ApprovalDecided.
@@ -215,12 +228,20 @@ const (
 	VerdictDeny  = "deny"
 )
 
+// Who decides. What a person or a policy decided is kept for a call that did not start yet, whatever happens
+// to the process; what a cancelled turn decided is the end of the question.
+const (
+	ByUser   = "user"
+	ByPolicy = "policy"
+	ByCancel = "cancel"
+)
+
 // ApprovalDecided is the data of approval/decided.
 type ApprovalDecided struct {
 	AskID   string `json:"askId"`
 	CallID  string `json:"callId"`
 	Verdict string `json:"verdict"`
-	By      string `json:"by"` // user, policy, cancel
+	By      string `json:"by"` // user, policy, cancel: ByUser ..
 	Reason  string `json:"reason,omitzero"`
 }
 

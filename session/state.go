@@ -34,7 +34,7 @@ type State struct {
 	calls              []Call // pending: without a result, of the open step, in the order of asking
 	left               []Call // without a result, of a step or turn that was closed; all before calls
 	asking             asking
-	asked              []Ask // own, undecided, about pending calls, in the order of asking
+	asked              []Ask // own, about pending calls, in the order of asking; not those that a cancellation decided
 	nextTurn, nextStep []message.Message
 	claimed            []claim
 

@@ -81,6 +81,32 @@ func (r Rule) Validate() error {
 	return nil
 }
 
+// ParseRule reads the short form TOOL or TOOL:PREFIX, e.g. "bash:git status", "write:docs/" or "mcp_*".
+func ParseRule(action Action, s string) (Rule, error) {
+	name, prefix, cut := strings.Cut(s, ":")
+	r := Rule{Tool: strings.TrimSpace(name), Prefix: strings.TrimSpace(prefix), Action: action}
+	if cut && r.Prefix == "" {
+		return r, fmt.Errorf("approval rule %q: nothing follows the colon", s)
+	}
+	if strings.ContainsAny(r.Tool, " \t\n") || strings.Contains(strings.TrimSuffix(r.Tool, "*"), "*") {
+		return r, fmt.Errorf("approval rule %q: want TOOL or TOOL:PREFIX", s)
+	}
+	return r, r.Validate()
+}
+
+// String is the form that ParseRule reads.
+func (r Rule) String() string {
+	if r.Prefix == "" {
+		return r.Tool
+	}
+	return r.Tool + ":" + r.Prefix
+}
+
+// Fits reports whether the rule decides about the call.
+func (r Rule) Fits(p Prepared) bool {
+	return fitsName(r.Tool, p.Name()) && r.fits(p.Subject(), p.def.Command)
+}
+
 // Gate decides about calls. It is immutable and safe for concurrent use when its hooks and guards are.
 type Gate struct {
 	Hooks  []Hook
@@ -191,9 +217,8 @@ func (policy Policy) question(p Prepared, reason string) Verdict {
 
 func match(rules []Rule, p Prepared) Verdict {
 	var best Verdict
-	subject := p.Subject()
 	for _, r := range rules {
-		if !fitsName(r.Tool, p.Name()) || !r.fits(subject, p.def.Command) {
+		if !r.Fits(p) {
 			continue
 		}
 		switch r.Action {
