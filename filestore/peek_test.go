@@ -83,7 +83,7 @@ func TestPeekIsRead(t *testing.T) {
 		for range 300 {
 			check(session.Seq(rng.Int64N(n)))
 		}
-		for q := session.Seq(n - 1); q > session.Seq(n-700); q-- {
+		for q := session.Seq(n - 1); q >= max(session.Seq(n-700), 0); q-- {
 			check(q)
 		}
 		next := session.Seq(0)
