@@ -37,6 +37,7 @@ var arrows = map[string]struct{ in, out string }{
 	"llm":                 {"message", json},
 	"llm/script":          {"message llm", json},
 	"llm/llmtest":         {"llm", ""},
+	"llm/openai":          {"message llm", json + " github.com/openai/openai-go"},
 	"tool":                {"message", json + " github.com/google/jsonschema-go"},
 	"tool/builtin":        {"message tool", json + " github.com/bmatcuk/doublestar"},
 	"agent":               {"message session view live llm tool", json + " golang.org/x/sync"},

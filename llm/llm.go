@@ -32,7 +32,11 @@ type Provider interface {
 // Encoder is a capability of a Provider: the body of a request as bytes. Encode is pure, so that an
 // old request can be rebuilt from the log and compared.
 type Encoder interface {
+	// Encode returns the body of a request. It does not look at Request.Body.
 	Encode(req Request) ([]byte, error)
+	// EncodingName names the form of the bodies: for one name the same request has the same bytes, in
+	// every version of the program.
+	EncodingName() string
 }
 
 // Catalog is a capability of a Provider: what is known about a model without asking the network.
@@ -90,6 +94,10 @@ type Request struct {
 	MaxOutputTokens int      // 0 = the provider's default
 	Temperature     *float64 // nil = the provider's default
 	Reasoning       string   // effort in the provider's words, such as "low" or "high"; "" = its default
+
+	// Body, if not nil, is what the provider's Encode returned for this request. It is sent as it is, so
+	// that what was logged of it is what was sent.
+	Body []byte
 }
 
 // ToolSpec is a tool as a model sees it.

@@ -53,6 +53,12 @@ func (p *Provider) ModelInfo(string) (llm.ModelInfo, bool) {
 	return llm.ModelInfo{ContextWindow: p.opts.ContextWindow}, p.opts.ContextWindow > 0
 }
 
+// EncodingName names the form of Encode.
+func (p *Provider) EncodingName() string { return EncodingName }
+
+// EncodingName is the form of the bodies of every Provider of this package.
+const EncodingName = "script/1"
+
 // Encode returns the request as JSON: there is no wire, but there is something to compare.
 func (p *Provider) Encode(req llm.Request) ([]byte, error) {
 	return json.Marshal(struct {
