@@ -71,11 +71,13 @@ func (s *Store) putBlob(data []byte) (string, error) {
 		return "", err
 	}
 	old, _, err := s.readFile(path, maxBlob)
+	if err == nil && !bytes.Equal(old, data) {
+		if err = s.setAside(path, data); err == nil {
+			err = fs.ErrNotExist
+		}
+	}
 	switch {
 	case err == nil:
-		if !bytes.Equal(old, data) {
-			return "", s.badBlob(path, int64(len(old)))
-		}
 	case errors.Is(err, fs.ErrNotExist):
 		n, err := s.nonce()
 		if err != nil {
@@ -97,6 +99,32 @@ func (s *Store) putBlob(data []byte) (string, error) {
 	return name, s.syncDir(dir)
 }
 
+// setAside gives the blob at path, whose bytes are not data, another name: what one bad file holds must not keep
+// every session from saving the same text. Who does it locks that very file, so that the good one which takes the
+// place is not set aside in turn.
+func (s *Store) setAside(path string, data []byte) error {
+	f, err := s.fs.OpenFile(path, vfs.ReadWrite)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if ok, err := f.TryLock(true); err != nil || !ok {
+		return errors.Join(err, s.badBlob(path, int64(len(data)))) // another does it: try again
+	}
+	now, info, err := readAll(f, path, maxBlob)
+	if err != nil {
+		return err
+	}
+	if at, _, err := s.isAt(&held{f: f, info: info, path: path}); err != nil || !at || bytes.Equal(now, data) {
+		return err
+	}
+	n, err := s.nonce()
+	if err != nil {
+		return err
+	}
+	return s.fs.RenameNoReplace(path, filepath.Join(filepath.Dir(path), "damaged-"+n))
+}
+
 func (s *Store) badBlob(path string, n int64) error {
 	return &store.DamagedError{Ranges: []store.Range{{File: path, Bytes: n, Last: session.None, Detail: "its bytes do not have its name"}}}
 }
@@ -113,6 +141,9 @@ func (s *Store) GetBlob(ctx context.Context, name string) ([]byte, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("filestore: no blob %s in this store: %w", name, store.ErrNotFound)
 	}
+	if _, ok := errors.AsType[*notFileError](err); ok {
+		return nil, &store.DamagedError{Ranges: []store.Range{{File: s.blobPath(name), Last: session.None, Detail: err.Error()}}}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -122,16 +153,36 @@ func (s *Store) GetBlob(ctx context.Context, name string) ([]byte, error) {
 	return b, nil
 }
 
-// accepted returns the event of a record with its data as it was accepted.
-func (s *Store) accepted(ctx context.Context, raw *record.Raw) (session.Event, error) {
-	return s.internal(ctx, raw.Event())
+// accepted returns the event of a record with its data as it was accepted. A blob that is not there, or is not
+// what it was, is damage of the session that owner names.
+func (s *Store) accepted(ctx context.Context, id, owner session.ID, raw *record.Raw) (session.Event, error) {
+	return s.internal(ctx, id, owner, raw.Event())
 }
 
 // internal gives ev, as it was stored, the data that was accepted.
-func (s *Store) internal(ctx context.Context, ev session.Event) (session.Event, error) {
-	data, err := record.Internalize(ev.Data, func(name string) ([]byte, error) { return s.GetBlob(ctx, name) })
-	if err != nil {
-		return session.Event{}, fmt.Errorf("filestore: event %d: %w", ev.Seq, err)
+func (s *Store) internal(ctx context.Context, id, owner session.ID, ev session.Event) (session.Event, error) {
+	var medium error
+	file := ""
+	data, err := record.Internalize(ev.Data, func(name string) ([]byte, error) {
+		b, err := s.GetBlob(ctx, name)
+		if err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrDamaged) {
+			medium = err
+		}
+		if record.ValidBlobName(name) {
+			file = s.blobPath(name)
+		}
+		return b, err
+	})
+	switch {
+	case medium != nil:
+		return session.Event{}, fmt.Errorf("filestore: event %d: %w", ev.Seq, medium)
+	case err != nil:
+		why := err.Error()
+		if de, ok := errors.AsType[*store.DamagedError](err); ok {
+			why = de.Ranges[0].Detail
+		}
+		return session.Event{}, &store.DamagedError{ID: id, Owner: owner, Ranges: []store.Range{{
+			File: file, First: ev.Seq, Last: ev.Seq, Detail: fmt.Sprintf("event %d needs it: %s", ev.Seq, why)}}}
 	}
 	ev.Data = data
 	return ev, nil

@@ -32,7 +32,7 @@ func (w *writer) known(ctx context.Context, events []session.Event) ([]session.E
 			}
 			var raw record.Raw
 			if raw, err = record.Parse(text[:k:k]); err == nil {
-				old, err = w.s.accepted(ctx, &raw)
+				old, err = w.s.accepted(ctx, w.id, w.id, &raw)
 			}
 		}
 		if err != nil {

@@ -113,7 +113,7 @@ func (v *view) At(seq session.Seq) (session.Event, error) {
 		if raw.Seq != seq {
 			return session.Event{}, v.damaged(g, off, int64(k)+1, seq, fmt.Sprintf("a record with seq %d in its place", raw.Seq))
 		}
-		return v.s.accepted(context.Background(), &raw)
+		return v.s.accepted(context.Background(), v.id, g.owner, &raw)
 	}
 }
 
@@ -176,8 +176,8 @@ func (v *view) open(g *segment) (vfs.File, error) {
 func (v *view) Range(from, to session.Seq) iter.Seq2[session.Event, error] {
 	return func(yield func(session.Event, error) bool) {
 		ctx, stopped := context.Background(), false
-		err := v.each(from, to, func(raw *record.Raw) bool {
-			ev, err := v.s.accepted(ctx, raw)
+		err := v.each(from, to, func(g *segment, raw *record.Raw) bool {
+			ev, err := v.s.accepted(ctx, v.id, g.owner, raw)
 			stopped = !yield(ev, err) || err != nil
 			return !stopped
 		})
@@ -191,9 +191,9 @@ func (v *view) Range(from, to session.Seq) iter.Seq2[session.Event, error] {
 func (v *view) Lend(from, to session.Seq, f func(session.Event)) error {
 	var failed error
 	ctx := context.Background()
-	err := v.each(from, to, func(raw *record.Raw) bool {
+	err := v.each(from, to, func(g *segment, raw *record.Raw) bool {
 		var ev session.Event
-		if ev, failed = v.s.internal(ctx, raw.Borrow()); failed == nil {
+		if ev, failed = v.s.internal(ctx, v.id, g.owner, raw.Borrow()); failed == nil {
 			f(ev)
 		}
 		return failed == nil
@@ -204,8 +204,8 @@ func (v *view) Lend(from, to session.Seq, f func(session.Event)) error {
 	return err
 }
 
-// each calls f with the records from..to-1 until it returns false.
-func (v *view) each(from, to session.Seq, f func(*record.Raw) bool) error {
+// each calls f with the records from..to-1, and the segments they lie in, until it returns false.
+func (v *view) each(from, to session.Seq, f func(*segment, *record.Raw) bool) error {
 	if from >= to {
 		return nil
 	}
@@ -218,7 +218,7 @@ func (v *view) each(from, to session.Seq, f func(*record.Raw) bool) error {
 		}
 		end, stopped := min(to, v.segs[i].end), false
 		err := v.scan(context.Background(), i, from, end, func(raw *record.Raw) bool {
-			stopped = !f(raw)
+			stopped = !f(&v.segs[i], raw)
 			return !stopped
 		})
 		if err != nil || stopped {

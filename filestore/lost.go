@@ -2,6 +2,7 @@ package filestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -68,6 +69,11 @@ func (s *Store) collectLost(ctx context.Context, l *logScan, sc *segScan) error 
 		}
 		bad = nil
 		if good, err = s.copies(ctx, l, f, &it.run); err != nil {
+			if de, ok := errors.AsType[*store.DamagedError](err); ok { // a blob that a copy would need
+				l.lost = nil
+				l.hurt(l.hdr.ID, de.Ranges[0])
+				return nil
+			}
 			return err
 		}
 		l.lost = append(l.lost, good...)
@@ -95,7 +101,7 @@ func (s *Store) copies(ctx context.Context, l *logScan, f vfs.File, r *run) ([]l
 	var sc record.Scanner
 	sc.Feed(raw, true)
 	for sc.Next() == record.Good {
-		ev, err := s.accepted(ctx, &sc.Raw)
+		ev, err := s.accepted(ctx, l.hdr.ID, l.hdr.ID, &sc.Raw)
 		if err != nil {
 			return nil, err
 		}

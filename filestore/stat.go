@@ -267,21 +267,18 @@ func (s *Store) statWhole(ctx context.Context, st *store.Stat) error {
 	v := &view{s: s, id: st.ID, segs: l.segs, n: l.pos.Next}
 	own := min(l.hdr.SeedLength, v.n)
 	byUser := false
-	for ev, err := range v.Range(own, v.n) {
-		if err != nil {
-			return err
+	return v.each(own, v.n, func(_ *segment, raw *record.Raw) bool { // as stored: nothing of this is in a blob
+		if mayBeActivity(raw.Type) && session.IsActivity(raw.Event()) {
+			st.LastActivity = raw.Time
 		}
-		if session.IsActivity(ev) {
-			st.LastActivity = ev.Time
-		}
-		if ev.Type == session.TypeTitle {
+		if string(raw.Type) == session.TypeTitle {
 			var t session.Title
-			if json.Unmarshal(ev.Data, &t) == nil && (t.Source == titleByUser || !byUser && own == 0) {
+			if json.Unmarshal(raw.Data, &t) == nil && (t.Source == titleByUser || !byUser && own == 0) {
 				st.Title, byUser = t.Title, t.Source == titleByUser
 			}
 		}
-	}
-	return nil
+		return true
+	})
 }
 
 // statBase looks for the oldest segment that somebody writes, who writes the last.

@@ -94,14 +94,18 @@ func (e *FencedError) Is(t error) bool { return t == ErrFenced }
 
 // DamagedError says which bytes of a session cannot be trusted. The bytes are kept.
 type DamagedError struct {
-	ID     session.ID
+	ID     session.ID // "" of a blob that was asked for by its name
 	Owner  session.ID // whose file it is, when it is inherited from another session
 	Ranges []Range
 }
 
 func (e *DamagedError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "session %s is damaged", e.ID)
+	if e.ID == "" {
+		b.WriteString("a value that sessions share is damaged")
+	} else {
+		fmt.Fprintf(&b, "session %s is damaged", e.ID)
+	}
 	for i, r := range e.Ranges {
 		if i == 3 {
 			fmt.Fprintf(&b, "; and %d more", len(e.Ranges)-i)
@@ -111,7 +115,11 @@ func (e *DamagedError) Error() string {
 		if i > 0 {
 			sep = "; "
 		}
-		fmt.Fprintf(&b, "%s%s at byte %d (%d bytes): %s", sep, r.File, r.Offset, r.Bytes, r.Detail)
+		b.WriteString(sep + r.File)
+		if r.Bytes > 0 || r.Offset > 0 {
+			fmt.Fprintf(&b, " at byte %d (%d bytes)", r.Offset, r.Bytes)
+		}
+		b.WriteString(": " + r.Detail)
 	}
 	return b.String()
 }
