@@ -138,7 +138,7 @@ func (p *peeked) read(ctx context.Context, path string, seq, end session.Seq) ([
 			return false
 		}
 		budget -= int64(len(raw.Line()))
-		ev, e := p.s.accepted(ctx, raw)
+		ev, e := p.s.accepted(ctx, p.hdr.ID, p.hdr.Origin(raw.Seq), raw)
 		switch {
 		case e != nil && raw.Seq == seq:
 			failed = e
