@@ -382,9 +382,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 // maxContext bounds a project's instructions, in bytes: more of them would not fit a model anyway.
 const maxContext = 256 << 10
 
+// openFile opens a file to read it. It does not wait, as for the writer of a pipe: look at what it is.
+func openFile(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|openNonblock, 0)
+}
+
 // readContext reads a file of project instructions (AGENTS.md).
 func readContext(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // A working directory that no session could name, or that is gone, is told in words that lead on.
@@ -45,5 +47,29 @@ func TestOddPlaces(t *testing.T) {
 		if r := gone(tt.args...); r.code != tt.code || !strings.Contains(r.errOut, tt.says) {
 			t.Errorf("%q: exit code %d, %s", tt.args, r.code, r.errOut)
 		}
+	}
+}
+
+// Instructions that are no text file are left out; none of them holds a run up.
+func TestOddInstructions(t *testing.T) {
+	for name, place := range map[string]func(path string) error{
+		"a pipe without a writer": func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"a link to a device":      func(path string) error { return os.Symlink("/dev/zero", path) },
+		"a directory":             func(path string) error { return os.Mkdir(path, 0o700) },
+		"a link to nothing":       func(path string) error { return os.Symlink("nowhere", path) },
+		"bytes":                   func(path string) error { return os.WriteFile(path, []byte("a\xff\x00b"), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			if err := place(filepath.Join(p.work, "AGENTS.md")); err != nil {
+				t.Skip(err)
+			}
+			cmd := p.command("run", "--script", p.file("s.jsonl", `{"text":"fine"}`), "hi")
+			late := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+			defer late.Stop()
+			if r := finish(t, cmd); r.code != 0 || r.out != "fine\n" {
+				t.Errorf("exit code %d\n%s%s", r.code, r.out, r.errOut)
+			}
+		})
 	}
 }
