@@ -160,9 +160,9 @@ func (c *cli) printEntry(e app.Entry) {
 			head = "assistant"
 		}
 	case app.EntryCall:
-		head, style = "calls "+safeLine(e.Name), yellow
+		head, style, text = "calls "+clip(safeLine(e.Name), nameSigns), yellow, cutLines(text, resultLines)
 	case app.EntryResult:
-		head, style, text = "result of "+safeLine(e.Name), yellow, cutLines(text, resultLines)
+		head, style, text = "result of "+clip(safeLine(e.Name), nameSigns), yellow, cutLines(text, resultLines)
 		if e.Error != "" {
 			head, style = head+" ("+safeLine(e.Error)+")", red
 		}
@@ -181,13 +181,26 @@ func (c *cli) printEntry(e app.Entry) {
 	fmt.Fprintln(c.out, text)
 }
 
-// cutLines keeps the first n lines and says how many follow.
+// How much a transcript shows of one line of what people did not write, and of the name of a tool.
+const (
+	lineSigns = 2000
+	nameSigns = 80
+)
+
+// cutLines keeps the first n lines and says how many follow. Lines that are too long are cut, too.
 func cutLines(s string, n int) string {
 	lines := strings.Split(s, "\n")
-	if len(lines) <= n+1 {
-		return s
+	more := ""
+	if len(lines) > n+1 {
+		more = fmt.Sprintf("\n… %d more lines", len(lines)-n)
+		lines = lines[:n]
 	}
-	return strings.Join(lines[:n], "\n") + fmt.Sprintf("\n… %d more lines", len(lines)-n)
+	for i, line := range lines {
+		if len(line) > lineSigns { // bytes: never fewer than signs
+			lines[i] = clip(line, lineSigns)
+		}
+	}
+	return strings.Join(lines, "\n") + more
 }
 
 // printTail says what is open at the end of the session.
