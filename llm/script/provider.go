@@ -101,7 +101,7 @@ type stream struct {
 }
 
 func (s *stream) play(r Reply) {
-	if r.DelayMs > 0 && !s.wait(time.Duration(r.DelayMs)*time.Millisecond) {
+	if d := r.HeadersMs + r.DelayMs; d > 0 && !s.wait(time.Duration(d)*time.Millisecond) {
 		return
 	}
 	s.pause = time.Duration(r.ChunkMs) * time.Millisecond
@@ -139,6 +139,12 @@ func (l Line) failure() error {
 		return llm.Errorf(llm.CodeStreamClosed, "the script ends in the middle of an event")
 	case FaultMalformed:
 		return llm.Errorf(llm.CodeMalformedResponse, "the script sends what is not JSON")
+	case FaultNoEnd:
+		return llm.Errorf(llm.CodeStreamClosed, "the script ends without a terminator")
+	case FaultCut:
+		return llm.Errorf(llm.CodeStreamClosed, "the script's body ends in the middle of an event")
+	case FaultWrongType:
+		return llm.Errorf(llm.CodeMalformedResponse, "the script sends a web page")
 	}
 	return nil
 }

@@ -23,15 +23,18 @@ import (
 )
 
 // Line is one reply. All fields are optional; a line of {} is a reply without content, which the
-// harness sees as EMPTY_RESPONSE. Content comes first, then Error, Fault or Hang, if any.
+// harness sees as EMPTY_RESPONSE. Content comes first, then Error, Fault or Hang, if any. Fields that
+// speak of HTTP matter only over a wire (package llm/fake).
 type Line struct {
 	Text      string         `json:"text,omitzero"`
 	Reasoning string         `json:"reasoning,omitzero"`
 	ToolCalls []ToolCall     `json:"toolCalls,omitzero"`
 	Usage     *message.Usage `json:"usage,omitzero"`
 
-	DelayMs int64 `json:"delayMs,omitzero"` // before the first chunk
-	ChunkMs int64 `json:"chunkMs,omitzero"` // between chunks, which are then a word long
+	HeadersMs int64 `json:"headersMs,omitzero"` // before the headers of the answer
+	DelayMs   int64 `json:"delayMs,omitzero"`   // between the headers and the first chunk
+	ChunkMs   int64 `json:"chunkMs,omitzero"`   // between chunks, which are then a word long
+	PingMs    int64 `json:"pingMs,omitzero"`    // between the keep-alive comments of a stream that waits; 0 = none
 
 	Finish llm.FinishReason `json:"finish,omitzero"` // default: tool-calls with calls, else stop
 	Error  *Failure         `json:"error,omitzero"`
@@ -58,6 +61,11 @@ type Failure struct {
 	Status       int      `json:"status,omitzero"`
 	RetryAfterMs int64    `json:"retryAfterMs,omitzero"`
 	Message      string   `json:"message,omitzero"`
+
+	// InStream sends the error as an event of a stream that began well (HTTP 200), as after content.
+	InStream bool `json:"inStream,omitzero"`
+	// HTML makes the body a page for people, as of a proxy that stands before the service.
+	HTML bool `json:"html,omitzero"`
 }
 
 // Fault is a way in which a connection breaks.
@@ -66,16 +74,20 @@ type Fault string
 // The faults. Over a wire they are what they say; in process they are the failure that a driver
 // makes of them.
 const (
-	FaultReset     Fault = "reset"      // the connection is reset: TRANSPORT
+	FaultReset     Fault = "reset"      // the connection is reset, before the headers if there is no content: TRANSPORT
 	FaultStall     Fault = "stall"      // nothing more is sent, the connection stays open: as Hang
 	FaultHalfEvent Fault = "half-event" // the connection is closed in the middle of an event: STREAM_CLOSED
 	FaultMalformed Fault = "malformed"  // an event that is not JSON: MALFORMED_RESPONSE
+	FaultNoEnd     Fault = "no-end"     // the body ends without a finish and a terminator: STREAM_CLOSED
+	FaultCut       Fault = "cut"        // the body ends, as if it were whole, in the middle of an event: STREAM_CLOSED
+	FaultWrongType Fault = "wrong-type" // HTTP 200 with a web page: MALFORMED_RESPONSE
 )
 
 // Script is a parsed script and the place where it stands. It is safe for concurrent use.
 type Script struct {
-	name  string
-	lines []Line
+	name   string
+	lines  []Line
+	repeat bool
 
 	mu   sync.Mutex
 	used []bool // guarded by mu
@@ -143,14 +155,17 @@ func parseLine(text []byte) (Line, error) {
 		return l, fmt.Errorf("unknown finish %q", l.Finish)
 	}
 	switch l.Fault {
-	case "", FaultReset, FaultStall, FaultHalfEvent, FaultMalformed:
+	case "", FaultReset, FaultStall, FaultHalfEvent, FaultMalformed, FaultNoEnd, FaultCut, FaultWrongType:
 	default:
 		return l, fmt.Errorf("unknown fault %q", l.Fault)
 	}
-	if l.DelayMs < 0 || l.ChunkMs < 0 {
+	if min(l.HeadersMs, l.DelayMs, l.ChunkMs, l.PingMs) < 0 {
 		return l, errors.New("a delay is negative")
 	}
 	if e := l.Error; e != nil {
+		if e.Status != 0 && (e.Status < 400 || e.Status > 599) {
+			return l, fmt.Errorf("error.status %d is no status of an error", e.Status)
+		}
 		if e.Code == "" {
 			e.Code = llm.CodeServer
 			if e.Status != 0 {
@@ -177,6 +192,9 @@ func parseLine(text []byte) (Line, error) {
 // Len returns the number of replies in the script.
 func (s *Script) Len() int { return len(s.lines) }
 
+// Repeat makes the script begin again whenever it is used up. Call it before the first Next.
+func (s *Script) Repeat() { s.repeat = true }
+
 // Next takes the reply for a request of that purpose: the first unused line that names it, else the
 // first unused line without a purpose. When there is none the error says that the script is used up.
 func (s *Script) Next(purpose string) (Line, error) {
@@ -186,18 +204,10 @@ func (s *Script) Next(purpose string) (Line, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.n++
-	found := -1
-	for i, l := range s.lines {
-		if s.used[i] {
-			continue
-		}
-		if l.Purpose == purpose {
-			found = i
-			break
-		}
-		if l.Purpose == "" && found < 0 {
-			found = i
-		}
+	found := s.find(purpose)
+	if found < 0 && s.repeat {
+		clear(s.used)
+		found = s.find(purpose)
 	}
 	if found < 0 {
 		return Line{}, llm.Errorf(llm.CodeInvalidRequest,
@@ -206,4 +216,21 @@ func (s *Script) Next(purpose string) (Line, error) {
 	}
 	s.used[found] = true
 	return s.lines[found], nil
+}
+
+// find returns the index of the line that is next for a purpose, or -1. The caller holds mu.
+func (s *Script) find(purpose string) int {
+	found := -1
+	for i, l := range s.lines {
+		if s.used[i] {
+			continue
+		}
+		if l.Purpose == purpose {
+			return i
+		}
+		if l.Purpose == "" && found < 0 {
+			found = i
+		}
+	}
+	return found
 }
