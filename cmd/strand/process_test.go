@@ -269,7 +269,9 @@ func TestInterrupted(t *testing.T) {
 // A chat: Ctrl-C stops what runs, and a second one leaves.
 func TestChatInterrupted(t *testing.T) {
 	p := newPlace(t)
-	cmd := p.command("chat", "--script", p.file("s.jsonl", hang+"\n"+`{"text":"Fine."}`))
+	// A command that runs is proof that the first reply was taken: the next one is the next turn's.
+	runs, _, _ := strings.Cut(waits, "\n")
+	cmd := p.command("chat", "--approve", "yolo", "--script", p.file("s.jsonl", runs+"\n"+`{"text":"Fine."}`))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -299,7 +301,7 @@ func TestChatInterrupted(t *testing.T) {
 		}
 	}
 	fmt.Fprintln(in, "hello")
-	p.awaitEvent(`"type":"assistant/chunk"`, `"type":"request/header"`)
+	p.await("pid")
 	_ = cmd.Process.Signal(os.Interrupt)
 	p.awaitEvent(`"reason":{"kind":"aborted","cause":"user"}`)
 	fmt.Fprintln(in, "again")
