@@ -85,7 +85,7 @@ func (h *Handle) common(ctx context.Context, p session.Prefix) (session.Seq, err
 	defer snap.Close()
 	if n := snap.Prefix.Len(); n < from {
 		return 0, &store.DamagedError{ID: h.header.ID, Ranges: []store.Range{{
-			First: n, Last: from - 1, Detail: "synced events are not in the log any more",
+			File: h.k.opt.Path, First: n, Last: from - 1, Detail: "synced events are not in the log any more",
 		}}}
 	}
 	return parting(snap.Prefix, p, from, min(snap.Prefix.Len(), p.Len()))
