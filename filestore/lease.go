@@ -115,6 +115,10 @@ func (s *Store) takeTail(ctx context.Context, id session.ID, dir string) (*held,
 			left -= 2 * time.Millisecond
 			continue
 		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, &store.DamagedError{ID: id, Owner: id, Ranges: []store.Range{
+				{File: path, First: names[len(names)-1], Last: names[len(names)-1] - 1, Detail: err.Error()}}}
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -32,6 +32,7 @@ type logScan struct {
 
 	check func(*record.Raw) (string, error) // Verify: what else must be right of a record
 
+	certain     bool // what is not there now is gone for good
 	unsupported string
 	size        int64 // of the last segment when it was read
 	time        int64 // of the last good record, else the header's creation
@@ -138,7 +139,18 @@ func (s *Store) scanLog(ctx context.Context, id session.ID) (*logScan, error) {
 	return s.scanWith(ctx, id, nil)
 }
 
+// scanWith is scanLog with a check of each record. A listed segment may be gone when it is opened; then the
+// segments are listed again. One whose name leads nowhere for good is damaged.
 func (s *Store) scanWith(ctx context.Context, id session.ID, check func(*record.Raw) (string, error)) (*logScan, error) {
+	for try := 0; ; try++ {
+		l, err := s.scanOnce(ctx, id, check, try == 10)
+		if !errors.Is(err, fs.ErrNotExist) || try == 10 {
+			return l, err
+		}
+	}
+}
+
+func (s *Store) scanOnce(ctx context.Context, id session.ID, check func(*record.Raw) (string, error), certain bool) (*logScan, error) {
 	dir := s.dir(id)
 	h, bad, err := s.readHeader(dir, id)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -147,7 +159,7 @@ func (s *Store) scanWith(ctx context.Context, id session.ID, check func(*record.
 	if err != nil {
 		return nil, err
 	}
-	l := &logScan{hdr: h, synced: session.None, time: h.CreatedAt, check: check}
+	l := &logScan{hdr: h, synced: session.None, time: h.CreatedAt, check: check, certain: certain}
 	var fe *record.FormatError
 	if errors.As(bad, &fe) {
 		l.unsupported = fe.Error()
@@ -246,6 +258,9 @@ func (s *Store) scanOwn(ctx context.Context, l *logScan, id session.ID, dir stri
 		path := filepath.Join(dir, segmentName(first))
 		g.Go(func() (err error) {
 			scans[i], err = s.scanSegment(ctx, id, path, first, limit, limit == session.None || l.check != nil, l.check)
+			if l.certain && errors.Is(err, fs.ErrNotExist) {
+				scans[i], err = &segScan{path: path, first: first, synced: session.None, headErr: err}, nil
+			}
 			return err
 		})
 	}

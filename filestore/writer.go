@@ -28,25 +28,26 @@ type writer struct {
 
 	op sync.Mutex // held by Append, Flush and Close; guards what follows
 
-	lease    *held
-	newLease *held // of a session whose directory is not in place yet
-	tail     *held // shared lock on the last segment of the life before
-	tailSize int64
-	tailSeg  int         // index in segs of what tail is
-	tailMark session.Seq // what the log itself says is synced
-	tailSafe bool        // tail was synced by this life
-	tailBad  bool        // its sync failed: what is above tailMark is written again
-	lost     []lostRecord
-	ann      *announcement
-	try      *attempt
-	gone     error
-	closed   bool
-	broken   bool
-	looked   bool
-	unsynced []byte // the records from synced to next, as they are in the file
-	kept     int    // that many bytes of unsynced are written; the rest is the batch that is not yet
-	acked    store.Pos
-	opened   *store.Snapshot
+	lease     *held
+	newLease  *held // of a session whose directory is not in place yet
+	tail      *held // shared lock on the last segment of the life before
+	tailSize  int64
+	tailSeg   int         // index in segs of what tail is
+	tailMark  session.Seq // what the log itself says is synced
+	tailSafe  bool        // tail was synced by this life
+	tailNamed bool        // its name is durable
+	tailBad   bool        // its sync failed: what is above tailMark is written again
+	lost      []lostRecord
+	ann       *announcement
+	try       *attempt
+	gone      error
+	closed    bool
+	broken    bool
+	looked    bool
+	unsynced  []byte // the records from synced to next, as they are in the file
+	kept      int    // that many bytes of unsynced are written; the rest is the batch that is not yet
+	acked     store.Pos
+	opened    *store.Snapshot
 
 	mu     sync.Mutex // guards what other goroutines may ask for at any time
 	segs   []segment
@@ -315,6 +316,12 @@ func (w *writer) Flush(ctx context.Context) (store.Pos, error) {
 	if len(w.own) == 0 {
 		if w.syncTail(); w.tailBad {
 			return w.synced, w.notSaved(errors.New("what the life before wrote cannot be synced"))
+		}
+		if w.tail != nil && !w.tailNamed { // it may have died before that
+			if err := w.s.syncDir(w.dir); err != nil {
+				return w.synced, w.notSaved(err)
+			}
+			w.tailNamed = true
 		}
 		return w.synced, nil
 	}
