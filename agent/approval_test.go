@@ -244,14 +244,14 @@ func TestAllowAlways(t *testing.T) {
 	if err != nil || rule.String() != "sh:git status" {
 		t.Fatal(rule, err)
 	}
-	if left := w.untilAsked(a, 2); left[0].CallID != "c2" {
+	if left := w.untilAsked(a, 1); left[0].CallID != "c2" {
 		t.Errorf("left: %+v", left)
 	}
 	if err := a.Answer(w.ctx, "c2", session.VerdictDeny, ""); err != nil {
 		t.Fatal(err)
 	}
 	w.idle(a)
-	has(t, a.Session(), "session/settings", "approval/decided allow user", "approval/decided deny user", "approval/decided allow policy", "turn/end completed")
+	has(t, a.Session(), "session/settings", "approval/decided allow user", "approval/decided allow policy", "approval/decided deny user", "turn/end completed")
 	// It holds in the next life.
 	if err := a.Dispose(w.ctx); err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ type call struct {
 // turn.end.
 func (t *turn) runCalls(calls []*call) error {
 	asked := false
-	gate := t.gate()
+	gate := t.a.gate()
 	for _, c := range calls {
 		if t.ctx.Err() != nil {
 			return context.Cause(t.ctx)
@@ -71,10 +71,9 @@ func (t *turn) runCalls(calls []*call) error {
 
 func parallel(c *call) bool { return c.settled || c.prep.Definition().Parallel }
 
-func (t *turn) gate() tool.Gate {
-	k := t.a.kit
-	st := t.a.s.State()
-	return tool.Gate{Hooks: k.Hooks, Guards: k.Guards, Rules: slices.Concat(k.Rules, t.a.rules(st)), Policy: t.a.policy(st)}
+func (a *Agent) gate() tool.Gate {
+	st := a.s.State()
+	return tool.Gate{Hooks: a.kit.Hooks, Guards: a.kit.Guards, Rules: slices.Concat(a.kit.Rules, a.rules(st)), Policy: a.policy(st)}
 }
 
 // gateMark tells whether policy or rules changed since a question was put. Rules are only ever added.
@@ -254,7 +253,7 @@ func (p *pool) one(c *call) error {
 		return err
 	}
 	a := p.a
-	if v := p.gate().Guard(p.ctx, c.prep); v.Action == tool.Deny {
+	if v := p.a.gate().Guard(p.ctx, c.prep); v.Action == tool.Deny {
 		return p.result(c, session.None, tool.Denied(c.block.Name, v))
 	}
 	started, err := a.s.Append(session.Draft{Type: session.TypeToolCall, Data: session.ToolCall{
@@ -300,9 +299,9 @@ func (p *pool) await(c *call) (allowed bool, err error) {
 			}
 			return false, p.result(c, session.None, tool.Denied(c.block.Name, tool.Verdict{Action: tool.Deny, Reason: reason}))
 		}
-		if gate := p.gate(); markOf(gate) != c.mark {
+		if gate := p.a.gate(); markOf(gate) != c.mark {
 			c.mark = markOf(gate)
-			if err := p.reconsider(c, gate); err != nil {
+			if err := a.reconsider(p.ctx, c.askID, c.prep, gate); err != nil {
 				return false, err
 			}
 			continue
@@ -319,8 +318,8 @@ func (p *pool) await(c *call) (allowed bool, err error) {
 }
 
 // reconsider decides an open question by a policy or rules that changed meanwhile, if they do not ask.
-func (p *pool) reconsider(c *call, gate tool.Gate) error {
-	v := gate.Before(p.ctx, c.prep)
+func (a *Agent) reconsider(ctx context.Context, askID string, prep tool.Prepared, gate tool.Gate) error {
+	v := gate.Before(ctx, prep)
 	d := session.ApprovalDecided{By: session.ByPolicy, Reason: v.Reason}
 	switch v.Action {
 	case tool.Allow:
@@ -330,7 +329,7 @@ func (p *pool) reconsider(c *call, gate tool.Gate) error {
 	default:
 		return nil
 	}
-	if err := p.a.decide(c.askID, d); err != nil && !errors.Is(err, ErrAnswered) {
+	if err := a.decide(askID, d); err != nil && !errors.Is(err, ErrAnswered) {
 		return err
 	}
 	return nil

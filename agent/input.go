@@ -179,6 +179,9 @@ func (a *Agent) SetPolicy(ctx context.Context, p tool.Policy) error {
 	if err != nil {
 		return err
 	}
+	if err := a.reconsiderAll(ctx); err != nil {
+		return err
+	}
 	a.signalAnswer()
 	if p != tool.PolicyAsk {
 		a.wake() // a turn parked by an earlier life may go on now

@@ -26,6 +26,15 @@ func addRules(have []session.Rule, more []tool.Rule) []session.Rule {
 	return out
 }
 
+// AddRules returns the event that adds rules to those of a session; ok is false if it has them all.
+func AddRules(st session.State, rules []tool.Rule) (d session.Draft, ok bool) {
+	p := settings(Config{Rules: rules}, st)
+	if p == nil {
+		return d, false
+	}
+	return *p, true
+}
+
 // rules returns the rules in force beside the kit's: those of the session and of this life, each once. One that
 // this version does not understand denies: it may have been a denial.
 func (a *Agent) rules(st session.State) []tool.Rule {
@@ -58,10 +67,13 @@ func (a *Agent) AllowAlways(ctx context.Context, id, prefix string) (tool.Rule, 
 		set.Rules = addRules(set.Rules, []tool.Rule{rule})
 		return []session.Draft{{Type: session.TypeSettings, Data: set}}
 	})
-	if err != nil {
-		return rule, err
+	if err == nil {
+		err = a.reconsiderAll(ctx)
 	}
-	if err := a.save(ctx); err != nil {
+	if err == nil {
+		err = a.save(ctx)
+	}
+	if err != nil {
 		return rule, err
 	}
 	a.wake()
@@ -75,33 +87,58 @@ func (a *Agent) ruleFor(id, prefix string) (tool.Rule, error) {
 	if !ok {
 		return tool.Rule{}, notOpen(id)
 	}
+	prep, ok, err := a.prepared(st, q)
+	if err != nil {
+		return tool.Rule{}, err
+	}
+	if !ok {
+		return tool.Rule{}, fmt.Errorf("agent: %q: %w", id, ErrNoRule)
+	}
+	if prefix == "" {
+		prefix = prep.Subject()
+	}
+	r := tool.Rule{Tool: prep.Name(), Prefix: prefix, Action: tool.Allow}
+	if v := tool.Decide(tool.PolicyAsk, append(a.rules(st), r), prep); v.Action != tool.Allow {
+		return r, fmt.Errorf("agent: %s: %w", r, ErrNoRule)
+	}
+	return r, nil
+}
+
+// prepared returns the call that a question is about; ok is false if there is none, or it is not valid any more.
+func (a *Agent) prepared(st session.State, q session.Ask) (p tool.Prepared, ok bool, err error) {
 	for _, c := range st.OpenCalls() {
 		if about, ok := st.AskAbout(c); !ok || about.AskID != q.AskID {
 			continue
 		}
 		ev, err := a.s.At(c.Assistant)
 		if err != nil {
-			return tool.Rule{}, err
+			return p, false, err
 		}
 		d, err := session.DecodeData[session.AssistantMessage](ev)
 		if err != nil {
-			return tool.Rule{}, err
+			return p, false, err
 		}
 		block := d.Message.Calls()[c.Index]
-		prep, bad := a.kit.Tools.Prepare(block.ID, block.Name, block.Arguments)
-		if bad != nil {
-			break
-		}
-		if prefix == "" {
-			prefix = prep.Subject()
-		}
-		r := tool.Rule{Tool: block.Name, Prefix: prefix, Action: tool.Allow}
-		if v := tool.Decide(tool.PolicyAsk, append(a.rules(st), r), prep); v.Action != tool.Allow {
-			return r, fmt.Errorf("agent: %s: %w", r, ErrNoRule)
-		}
-		return r, nil
+		p, bad := a.kit.Tools.Prepare(block.ID, block.Name, block.Arguments)
+		return p, bad == nil, nil
 	}
-	return tool.Rule{}, fmt.Errorf("agent: %q: %w", id, ErrNoRule)
+	return p, false, nil
+}
+
+// reconsiderAll decides the open questions that the policy and the rules, which just changed, do not ask. A turn
+// that runs would do so too, but only when it comes to each call.
+func (a *Agent) reconsiderAll(ctx context.Context) error {
+	gate, st := a.gate(), a.s.State()
+	for _, q := range st.Asks() {
+		prep, ok, err := a.prepared(st, q)
+		if err == nil && ok {
+			err = a.reconsider(ctx, q.AskID, prep, gate)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // findAsk finds an open question by its own id or by that of its call.

@@ -329,36 +329,9 @@ const CodeNotSaved = "NOT_SAVED"
 // waits for a person stays open when the agent is only disposed: the next life asks again.
 func (t *turn) end(why session.Reason) (*session.TurnEnd, error) {
 	var end *session.TurnEnd
-	_, err := t.a.s.AppendFunc(func(st session.State) ([]session.Draft, error) {
-		n, open := st.Turn()
-		if !open {
-			return nil, nil
-		}
-		calls := st.OpenCalls()
-		park := why.Kind == session.ReasonAborted && why.Cause == string(CauseShutdown) &&
-			st.Parked()
-		var drafts []session.Draft
-		for _, q := range st.Asks() {
-			if q.Turn == n && !park {
-				drafts = append(drafts, session.Draft{Type: session.TypeApprovalDecided, Data: session.ApprovalDecided{
-					AskID: q.AskID, CallID: q.CallID, Verdict: session.VerdictDeny, By: session.ByCancel, Reason: "the turn ended",
-				}})
-			}
-		}
-		for _, c := range calls {
-			if !c.Pending || park && (st.Waiting(c) || st.Answered(c)) {
-				continue
-			}
-			drafts = append(drafts, missing(c, why))
-		}
-		if park {
-			return drafts, nil
-		}
-		if step, open := st.Step(); open {
-			drafts = append(drafts, session.Draft{Type: session.TypeStepEnd, Data: session.StepRef{Turn: n, Step: step}})
-		}
-		end = &session.TurnEnd{Turn: n, Reason: why}
-		return append(drafts, turnEnd(n, why)), nil
+	_, err := t.a.s.AppendFunc(func(st session.State) (drafts []session.Draft, _ error) {
+		drafts, end = closing(st, why)
+		return drafts, nil
 	})
 	if err != nil {
 		return nil, err
@@ -369,6 +342,44 @@ func (t *turn) end(why session.Reason) (*session.TurnEnd, error) {
 		}
 	}
 	return end, nil
+}
+
+// CancelParked returns the events that end the open turn of a log that nobody runs, as a person's cancellation of
+// it does: every open question is denied, every call that did not start gets a result that says so. Nil: no turn is open.
+func CancelParked(st session.State) []session.Draft {
+	drafts, _ := closing(st, session.Reason{Kind: session.ReasonAborted, Cause: string(CauseUser)})
+	return drafts
+}
+
+// closing returns what end appends: nothing without an open turn.
+func closing(st session.State, why session.Reason) (drafts []session.Draft, end *session.TurnEnd) {
+	n, open := st.Turn()
+	if !open {
+		return nil, nil
+	}
+	calls := st.OpenCalls()
+	park := why.Kind == session.ReasonAborted && why.Cause == string(CauseShutdown) &&
+		st.Parked()
+	for _, q := range st.Asks() {
+		if q.Turn == n && !park {
+			drafts = append(drafts, session.Draft{Type: session.TypeApprovalDecided, Data: session.ApprovalDecided{
+				AskID: q.AskID, CallID: q.CallID, Verdict: session.VerdictDeny, By: session.ByCancel, Reason: "the turn ended",
+			}})
+		}
+	}
+	for _, c := range calls {
+		if !c.Pending || park && (st.Waiting(c) || st.Answered(c)) {
+			continue
+		}
+		drafts = append(drafts, missing(c, why))
+	}
+	if park {
+		return drafts, nil
+	}
+	if step, open := st.Step(); open {
+		drafts = append(drafts, session.Draft{Type: session.TypeStepEnd, Data: session.StepRef{Turn: n, Step: step}})
+	}
+	return append(drafts, turnEnd(n, why)), &session.TurnEnd{Turn: n, Reason: why}
 }
 
 // missing is the result of a call that the turn's end leaves without one.

@@ -140,7 +140,7 @@ func (i *Inspection) Activity() Activity {
 	switch {
 	case !open:
 		return ActivityIdle
-	case i.State.Parked():
+	case len(i.State.Asks()) > 0:
 		return ActivityWaiting
 	case i.running():
 		return ActivityRunning
@@ -231,6 +231,7 @@ type Stat struct {
 	Brackets     []Bracket      `json:"brackets"`
 	OpenCalls    []OpenCall     `json:"openCalls"`
 	Base         session.Seq    `json:"base"`
+	Waiting      []Question     `json:"waiting"` // for a person
 	Boundaries   []session.Seq  `json:"boundaries"`
 	Holder       *Holder        `json:"holder"`
 }
@@ -241,7 +242,7 @@ func (i *Inspection) Report() Stat {
 		ID: i.Stat.ID, Header: i.Snap.Header, Title: i.Title(), Events: i.State.Next(), Turns: i.State.Turns(),
 		Surface: i.State.SurfaceLen(), State: i.Stat.State, Reason: i.Stat.Reason, Activity: i.Activity(),
 		LastActivity: i.State.LastActivity(), Brackets: i.Brackets(), OpenCalls: i.OpenCalls(), Base: i.Base,
-		Boundaries: i.State.Boundaries(), Holder: HolderOf(i.Stat.Holder),
+		Waiting: i.Questions(), Boundaries: i.State.Boundaries(), Holder: HolderOf(i.Stat.Holder),
 	}
 	total, own := i.State.Usage()
 	s.Usage, s.OwnUsage = Usage{total}, Usage{own}

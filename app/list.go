@@ -68,6 +68,7 @@ type Row struct {
 	Holder       *Holder             `json:"holder"`
 	Parent       *Parent             `json:"parent"`
 	Activity     Activity            `json:"activity"`
+	Waiting      []Question          `json:"waiting,omitempty"` // for a person
 }
 
 // ListQuery selects rows. The zero value lists the conversational sessions of all projects.
@@ -140,7 +141,7 @@ func (a *App) row(ctx context.Context, st store.Stat) Row {
 	case len(types) > 0:
 		r.State, r.Reason = store.StateUnsupported, (&session.UnsupportedError{Types: types}).Error()
 	}
-	r.Turns, r.Title, r.Activity = ins.State.Turns(), ins.Title(), ins.Activity()
+	r.Turns, r.Title, r.Activity, r.Waiting = ins.State.Turns(), ins.Title(), ins.Activity(), ins.Questions()
 	r.Events, r.Holder = ins.State.Next(), HolderOf(ins.Stat.Holder)
 	return r
 }

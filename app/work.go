@@ -28,6 +28,7 @@ type WorkOptions struct {
 	Cwd     string              // absolute; "": what the session says
 	Approve tool.Policy         // "": what the session says, else Default
 	Default tool.Policy
+	Rules   []tool.Rule // of approval, added to those of the session
 	// MaxSteps is how many steps a turn may have; 0: the loop's default.
 	MaxSteps int
 }
@@ -66,7 +67,7 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 		return nil, err
 	}
 	w := &Work{app: a}
-	cfg := agent.Config{Route: o.Route, Policy: o.Approve}
+	cfg := agent.Config{Route: o.Route, Policy: o.Approve, Rules: o.Rules}
 	if o.Session != "" {
 		w.Agent, err = agents.Resume(ctx, o.Session, cfg)
 	} else {
@@ -280,7 +281,7 @@ func (w *Work) Summary() (Summary, error) {
 			}
 		}
 	}
-	if s.State().Parked() {
+	if len(s.State().Asks()) > 0 {
 		out.Reason = ReasonWaiting
 	}
 	return out, nil
@@ -291,8 +292,12 @@ func (w *Work) Outcome() error {
 	st := w.Agent.Status()
 	e := &TurnError{Session: w.Agent.ID(), Turn: st.Turn}
 	if len(st.Asks) > 0 {
-		e.Code, e.Why = ReasonWaiting, fmt.Sprintf("%s waits for a person's approval", st.Asks[0].Name)
-		e.Hint = fmt.Sprintf("answer it in strand chat %s, or say what is allowed with --approve", w.Agent.ID())
+		e.Code, e.Why = ReasonWaiting, waitText(questions(w.Agent.Session().State()))
+		call := ""
+		if len(st.Asks) > 1 {
+			call = " CALL"
+		}
+		e.Hint = fmt.Sprintf("answer with strand approve %s%s (--deny refuses, --cancel ends the turn), or in strand chat %s", w.Agent.ID(), call, w.Agent.ID())
 		return e
 	}
 	if st.LastEnd == nil {

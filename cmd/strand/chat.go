@@ -14,13 +14,15 @@ import (
 
 	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/app"
-	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/tool"
 )
 
 const chatHelp = `/undo      hide the last turn from the model      /redo   bring it back
 /title T   give the session a title               /fork   go on in a fork of this session
-/quit      leave (also Ctrl-D)                    Ctrl-C  stop what runs; twice: leave`
+/quit      leave (also Ctrl-D)                    Ctrl-C  stop what runs; twice: leave
+
+A call that waits for you: y runs it, n refuses it (n TEXT says why), a allows it always (a PREFIX: everything that
+begins so), ? explains, Ctrl-C stops the turn. Leaving keeps the question for the next time.`
 
 func (c *cli) chatCmd() *cobra.Command {
 	var o workFlags
@@ -139,12 +141,12 @@ func (t *chat) loop(ctx context.Context, pressed *atomic.Bool) error {
 	}
 }
 
-// takeUp puts the questions that an earlier life left open before anything else.
+// takeUp goes on with the turn that an earlier life left waiting, before anything else.
 func (t *chat) takeUp(ctx context.Context) error {
-	if len(t.work.Agent.Status().Asks) == 0 {
+	if !t.work.Agent.Session().State().Parked() {
 		return nil
 	}
-	return t.told(t.follow(ctx, t.work.Agent.Kick))
+	return t.told(t.turn(ctx, t.work.Agent.Kick))
 }
 
 // told shows an error that the chat goes on after, and returns the others.
@@ -200,7 +202,10 @@ func (t *chat) line(ctx context.Context, line string) error {
 	case line == "":
 		return nil
 	case !strings.HasPrefix(line, "/"):
-		return t.turn(ctx, line)
+		return t.turn(ctx, func(ctx context.Context) error {
+			_, err := ag.Followup(ctx, agent.Text(line))
+			return err
+		})
 	}
 	switch cmd {
 	case "/quit", "/exit":
@@ -272,56 +277,6 @@ func (t *chat) fork(ctx context.Context) error {
 	return nil
 }
 
-// turn gives the agent a prompt and shows what it does until it is idle.
-func (t *chat) turn(ctx context.Context, prompt string) error {
-	return t.follow(ctx, func(ctx context.Context) error {
-		_, err := t.work.Agent.Followup(ctx, agent.Text(prompt))
-		return err
-	})
-}
-
-// follow lets begin start the agent and shows what it does until it is idle. Questions are put to the person.
-func (t *chat) follow(ctx context.Context, begin func(context.Context) error) error {
-	ag := t.work.Agent
-	asks := make(chan agent.Notice, 64)
-	show := t.c.shower("text", t.work, t.spin)
-	print := show.Notice
-	show.Notice = func(n agent.Notice) {
-		print(n)
-		if n.Kind == agent.NoticeAsk {
-			select {
-			case asks <- n:
-			default: // so many at once: they stay open, and the turn is parked on leaving
-			}
-		}
-	}
-	finish := t.work.Watch(show)
-	defer finish()
-	t.spin.print(false, func() {}) // the person's line end moved the cursor
-	t.spin.wait("waiting for the model")
-	defer t.spin.wait("")
-	if err := begin(ctx); err != nil {
-		return err
-	}
-	idle := make(chan struct{})
-	waiting, stop := context.WithCancel(ctx)
-	defer func() { stop(); <-idle }()
-	go func() {
-		defer close(idle)
-		_ = ag.WhenIdle(waiting) // fails only with waiting
-	}()
-	for {
-		select {
-		case <-idle:
-			return ended(t.work)
-		case q := <-asks:
-			if err := t.ask(ctx, idle, q); err != nil {
-				return err
-			}
-		}
-	}
-}
-
 // ended returns how the turn ended if a person should know: a turn that they stopped is none of it.
 func ended(w *app.Work) error {
 	err := w.Outcome()
@@ -330,31 +285,4 @@ func ended(w *app.Work) error {
 		return nil
 	}
 	return err
-}
-
-// ask puts a question to the person and waits for the answer, or for the end of the turn that asked.
-func (t *chat) ask(ctx context.Context, idle <-chan struct{}, q agent.Notice) error {
-	t.spin.print(true, func() {
-		fmt.Fprintf(t.c.out, "%s [y/N] ", t.c.paint(yellow, safeLine(fmt.Sprintf("may %s run? %s", q.Name, q.Text))))
-		t.c.out.Flush()
-	})
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-idle:
-		return nil
-	case line, ok := <-t.lines:
-		if !ok {
-			return errQuit // the question stays open and is asked again
-		}
-		t.spin.print(false, func() {})
-		verdict := session.VerdictDeny
-		if a := strings.ToLower(strings.TrimSpace(line)); a == "y" || a == "yes" {
-			verdict = session.VerdictAllow
-		}
-		if err := t.work.Agent.Answer(ctx, q.AskID, verdict, ""); err != nil && !errors.Is(err, agent.ErrAnswered) {
-			return err
-		}
-		return nil
-	}
 }

@@ -96,6 +96,7 @@ func (c *cli) root() *cobra.Command {
 	p.BoolVarP(&c.quiet, "quiet", "q", false, "no notes, no progress")
 	p.BoolVar(&c.noColor, "no-color", false, "no colours on a terminal (also NO_COLOR)")
 	root.AddCommand(c.demoCmd(), c.runCmd(), c.chatCmd(), c.lsCmd(), c.showCmd(), c.forkCmd(), c.undoCmd(), c.titleCmd(), c.doctorCmd(), c.benchCmd(), c.fakeLLMCmd(), c.versionCmd())
+	root.AddCommand(c.approveCmd())
 	return root
 }
 

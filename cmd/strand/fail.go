@@ -72,6 +72,9 @@ func explain(what string, err error) *failure {
 		types       *session.UnsupportedError
 		readOnly    *store.ReadOnlyError
 		turn        *app.TurnError
+		several     *app.SeveralWaitError
+		answered    *app.AnsweredError
+		noCall      *app.NoCallError
 	)
 	switch {
 	case errors.As(err, &usage):
@@ -135,6 +138,15 @@ func explain(what string, err error) *failure {
 	case errors.As(err, &boundary):
 		f.exit, f.code, f.why = exitUsage, "invalid-boundary", fmt.Sprintf("seq %d is not stored", boundary.At)
 		f.hint = fmt.Sprintf("the session has the seqs 0 to %d", boundary.Len-1)
+	case errors.As(err, &several):
+		f.exit, f.code, f.hint = exitUsage, "several", fmt.Sprintf("say which: strand approve %s CALL", several.ID)
+	case errors.As(err, &answered):
+		f.code, f.hint = "answered", fmt.Sprintf("it was at %s; nothing was changed", when(answered.At))
+	case errors.As(err, &noCall):
+		f.exit, f.code, f.why = exitNotFound, "not-found", noCall.Error()
+		f.hint = fmt.Sprintf("strand show %s shows what waits", noCall.ID)
+	case errors.Is(err, app.ErrNothingWaits):
+		f.code, f.why, f.hint = "nothing", app.ErrNothingWaits.Error(), "strand ls shows which sessions wait"
 	case errors.Is(err, session.ErrNothing):
 		f.code = "nothing"
 	case errors.Is(err, store.ErrDamaged):

@@ -78,6 +78,14 @@ func (c *cli) lsCmd() *cobra.Command {
 func (c *cli) printList(l app.List, anyProject bool) {
 	for _, r := range l.Rows {
 		fmt.Fprintln(c.out, c.rowLine(r, anyProject))
+		if n := len(r.Waiting); n > 0 {
+			q := r.Waiting[0]
+			more := ""
+			if n > 1 {
+				more = fmt.Sprintf(" (and %d more)", n-1)
+			}
+			fmt.Fprintf(c.out, "%-20s  %s\n", "", c.paint(yellow, fmt.Sprintf("since %s: may %s run?%s  strand approve %s", when(q.Since), clip(safeLine(q.Name+" "+q.Subject), 80), more, r.ID)))
+		}
 	}
 	var hidden []string
 	for k, n := range l.Hidden {

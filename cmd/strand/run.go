@@ -30,6 +30,7 @@ type runFlags struct {
 type workFlags struct {
 	model, script, approve string
 	maxSteps               int
+	allow, deny            []string // rules of approval
 }
 
 func (o *workFlags) register(cmd *cobra.Command, c *cli, approve string) {
@@ -38,6 +39,10 @@ func (o *workFlags) register(cmd *cobra.Command, c *cli, approve string) {
 	f.StringVar(&o.model, "model", "", "`PROVIDER/MODEL` that the session names (default script/script)")
 	f.StringVar(&c.cwd, "cwd", "", "work in `DIR` (default: the session's, for a new one the working directory)")
 	f.StringVar(&o.approve, "approve", "", "which calls run: ask, auto-edit, never-ask or yolo (default: the session's, else "+approve+")")
+	f.StringArrayVar(&o.allow, "allow", nil, "let the calls of a tool run unasked: `TOOL[:PREFIX]`, e.g. 'bash:git status'; kept by the session")
+	if f.Lookup("deny") == nil { // of approve: the answer
+		f.StringArrayVar(&o.deny, "deny", nil, "never let calls of a tool run: `TOOL[:PREFIX]`; kept by the session")
+	}
 	f.IntVar(&o.maxSteps, "max-steps", 0, "end a turn after `N` steps (0 = 50)")
 	_ = cmd.RegisterFlagCompletionFunc("approve", cobra.FixedCompletions([]string{"ask", "auto-edit", "never-ask", "yolo"}, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -53,6 +58,9 @@ func (o *workFlags) options(c *cli, fresh bool) (app.WorkOptions, error) {
 		if w.Approve, err = tool.ParsePolicy(o.approve); err != nil {
 			return w, &app.UsageError{What: "--approve " + o.approve, Why: "there is no such policy", Hint: "it is one of ask, auto-edit, never-ask, yolo"}
 		}
+	}
+	if w.Rules, err = app.Rules(o.allow, o.deny); err != nil {
+		return w, err
 	}
 	if fresh || c.cwd != "" {
 		if w.Cwd, err = app.CheckCwd(c.cwd); err != nil {
@@ -100,16 +108,25 @@ func (c *cli) runCmd() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) runPrompt(ctx context.Context, o runFlags, prompt string) error {
+// form reads --output, and makes errors JSON if the answer is.
+func (c *cli) form(output string) (string, error) {
 	switch {
-	case o.output == "" && c.json:
-		o.output = "json"
-	case o.output == "":
-		o.output = "text"
-	case o.output != "text" && o.output != "json" && o.output != "stream-json":
-		return &app.UsageError{What: "--output " + o.output, Why: "there is no such form", Hint: "it is one of text, json, stream-json"}
+	case output == "" && c.json:
+		output = "json"
+	case output == "":
+		output = "text"
+	case output != "text" && output != "json" && output != "stream-json":
+		return "", &app.UsageError{What: "--output " + output, Why: "there is no such form", Hint: "it is one of text, json, stream-json"}
 	}
-	c.json = c.json || o.output != "text"
+	c.json = c.json || output != "text"
+	return output, nil
+}
+
+func (c *cli) runPrompt(ctx context.Context, o runFlags, prompt string) error {
+	var err error
+	if o.output, err = c.form(o.output); err != nil {
+		return err
+	}
 	if o.last {
 		o.session = app.Last
 	}
@@ -148,14 +165,18 @@ func (c *cli) runPrompt(ctx context.Context, o runFlags, prompt string) error {
 	if err != nil {
 		return err
 	}
-	return c.oneTurn(ctx, work, o.output, prompt)
+	return c.toIdle(ctx, work, o.output, func(ctx context.Context) error {
+		_, err := work.Agent.Followup(ctx, agent.Text(prompt))
+		return err
+	})
 }
 
 // lastWait is how long a second signal lets saving take.
 const lastWait = 3 * time.Second
 
-// oneTurn gives the prompt to the agent, shows what happens, and lets the session go.
-func (c *cli) oneTurn(ctx context.Context, work *app.Work, output, prompt string) error {
+// toIdle begins something, shows what happens until nothing is owed or only a person can go on, and lets the
+// session go.
+func (c *cli) toIdle(ctx context.Context, work *app.Work, output string, begin func(context.Context) error) error {
 	ag := work.Agent
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
@@ -175,22 +196,13 @@ func (c *cli) oneTurn(ctx context.Context, work *app.Work, output, prompt string
 
 	spin := c.newSpinner()
 	show := c.shower(output, work, spin)
-	asked := make(chan struct{})
-	watch := show
-	var askOnce sync.Once
-	watch.Notice = func(n agent.Notice) {
-		if n.Kind == agent.NoticeAsk {
-			askOnce.Do(func() { close(asked) }) // nobody is here to answer
-		}
-		if show.Notice != nil {
-			show.Notice(n)
-		}
-	}
-	finish := work.Watch(watch)
+	finish := work.Watch(show)
 	spin.wait("waiting for %s", "the model")
-	_, err := ag.Followup(ctx, agent.Text(prompt))
+	err := begin(ctx)
 	if err == nil {
-		err = c.untilIdle(ctx, ag, asked)
+		if err = ag.WhenQuiet(ctx); err != nil && ctx.Err() != nil {
+			err = errCancelled
+		}
 	}
 	summary, serr := work.Summary()
 	outcome := work.Outcome()
@@ -220,29 +232,6 @@ func (c *cli) oneTurn(ctx context.Context, work *app.Work, output, prompt string
 		c.hint("session %s, tokens %s; go on with strand run --continue", summary.SessionID, summary.Usage)
 	}
 	return outcome
-}
-
-// untilIdle waits until nothing runs, or a question is asked that nobody will answer.
-func (c *cli) untilIdle(ctx context.Context, ag *agent.Agent, asked <-chan struct{}) error {
-	idle, stop := context.WithCancel(ctx)
-	defer stop()
-	go func() {
-		select {
-		case <-asked:
-			stop()
-		case <-idle.Done():
-		}
-	}()
-	err := ag.WhenIdle(idle)
-	select {
-	case <-asked:
-		return nil
-	default:
-	}
-	if err != nil && ctx.Err() != nil {
-		return errCancelled
-	}
-	return err
 }
 
 var errCancelled = fmt.Errorf("stopped: %w", context.Canceled)

@@ -205,11 +205,24 @@ func cutLines(s string, n int) string {
 
 // printTail says what is open at the end of the session.
 func (c *cli) printTail(ins *app.Inspection) {
+	qs := ins.Questions()
 	for _, o := range ins.OpenCalls() {
+		if o.State == app.CallWaiting {
+			continue // told below
+		}
 		fmt.Fprintf(c.out, "\n%s\n", c.paint(yellow, fmt.Sprintf("[%d] %s has no result: %s", o.Seq, safeLine(o.Name), callText(o.State))))
 	}
 	for _, m := range ins.Queue() {
 		fmt.Fprintf(c.out, "\n%s\n", c.paint(yellow, "waiting to be worked on: "+clip(safeLine(m.PlainText()), 200)))
+	}
+	if len(qs) > 0 {
+		fmt.Fprintln(c.out, "\n"+c.paint(yellow, "waits for a person:"))
+		c.list(qs)
+		call := ""
+		if len(qs) > 1 {
+			call = " CALL"
+		}
+		fmt.Fprintf(c.out, "%s\n", c.paint(yellow, fmt.Sprintf("answer with strand approve %s%s, or with --deny", ins.Stat.ID, call)))
 	}
 	if s := ins.Activity(); s != app.ActivityIdle {
 		turn, _ := ins.State.Turn()
@@ -243,6 +256,9 @@ func (c *cli) printStat(s app.Stat) {
 	}
 	if len(s.Boundaries) > 0 {
 		row("picked up at", "%v", s.Boundaries)
+	}
+	for _, q := range s.Waiting {
+		row("waiting", "%s %s since %s: %s", q.Name, q.CallID, when(q.Since), q.Subject)
 	}
 	for _, b := range s.Brackets {
 		row("bracket", "%s at %d: %s", b.Type, b.Seq, b.State)

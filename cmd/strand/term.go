@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -41,6 +42,20 @@ func safe(s string) string {
 		}
 		return r
 	}, strings.ReplaceAll(s, "\r\n", "\n"))
+}
+
+// visible is safe for a text that a person decides on: what safe would hide is written out.
+func visible(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if hostile(r) || r == '\uFFFD' {
+			q := strconv.QuoteRuneToASCII(r)
+			b.WriteString(q[1 : len(q)-1])
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
 }
 
 // hostile reports whether a rune does something to a terminal, or hides from a reader. Joiners and the marks

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/strandline-dev/strandline/agent"
+	"github.com/strandline-dev/strandline/session"
+)
+
+// turn begins something and shows what the agent does until it is idle. Questions are put to the person, one
+// after the other, in the order of asking.
+func (t *chat) turn(ctx context.Context, begin func(context.Context) error) error {
+	ag := t.work.Agent
+	asked := make(chan struct{}, 1) // that there may be something to ask; the session says what
+	show := t.c.shower("text", t.work, t.spin)
+	print := show.Notice
+	show.Notice = func(n agent.Notice) {
+		print(n)
+		if n.Kind == agent.NoticeAsk {
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+		}
+	}
+	finish := t.work.Watch(show)
+	defer finish()
+	t.spin.print(false, func() {}) // the person's line end moved the cursor
+	t.spin.wait("waiting for the model")
+	defer t.spin.wait("")
+	if err := begin(ctx); err != nil {
+		return err
+	}
+	idle := make(chan struct{})
+	waiting, stop := context.WithCancel(ctx)
+	defer func() { stop(); <-idle }()
+	go func() {
+		defer close(idle)
+		_ = ag.WhenIdle(waiting) // fails only with waiting
+	}()
+	for {
+		select {
+		case <-idle:
+			return ended(t.work)
+		case <-asked:
+			for {
+				asks := ag.Session().State().Asks()
+				if len(asks) == 0 {
+					break
+				}
+				if err := t.ask(ctx, idle, asks[0], len(asks)); err != nil {
+					return err
+				}
+				select {
+				case <-idle:
+					return ended(t.work)
+				default:
+				}
+			}
+		}
+	}
+}
+
+const askHelp = `y          run it, this once
+n [TEXT]   refuse it; TEXT tells the model why
+a          always run exactly this without asking, in this session and its forks
+a PREFIX   always run what begins with PREFIX, e.g. "a git status"
+Ctrl-C     stop the turn: nothing that waits is run
+Ctrl-D     leave; the question is asked again next time`
+
+// ask puts a question to the person until it is answered, or until the turn that asked is over.
+func (t *chat) ask(ctx context.Context, idle <-chan struct{}, q session.Ask, open int) error {
+	show := true
+	for {
+		t.spin.print(true, func() {
+			if show { // all of it: what is cut off is not decided on
+				text := visible(q.Subject)
+				end := " "
+				if strings.Contains(text, "\n") {
+					text, end = "\n  "+strings.ReplaceAll(text, "\n", "\n  "), "\n"
+				}
+				fmt.Fprint(t.c.out, t.c.paint(yellow, fmt.Sprintf("may %s run? %s", safeLine(q.Name), text)), end)
+				if open > 1 {
+					fmt.Fprintf(t.c.out, "(%d more wait) ", open-1)
+				}
+			}
+			fmt.Fprint(t.c.out, t.c.paint(yellow, "[y/n/a/?] "))
+			t.c.out.Flush()
+		})
+		show = false
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-idle:
+			return nil
+		case line, ok := <-t.lines:
+			if !ok {
+				return errQuit // the question stays open and is asked again
+			}
+			t.spin.print(false, func() {})
+			again, err := t.answer(ctx, q, strings.TrimSpace(line))
+			if errors.Is(err, agent.ErrAnswered) {
+				return nil // the turn was stopped, or a rule decided meanwhile
+			}
+			if err != nil || !again {
+				return err
+			}
+		}
+	}
+}
+
+// answer does what the person says; again: the question is still open.
+func (t *chat) answer(ctx context.Context, q session.Ask, line string) (again bool, err error) {
+	word, rest, _ := strings.Cut(line, " ")
+	rest = strings.TrimSpace(rest)
+	switch strings.ToLower(word) {
+	case "y", "yes":
+		return false, t.work.Agent.Answer(ctx, q.AskID, session.VerdictAllow, "")
+	case "n", "no":
+		return false, t.work.Agent.Answer(ctx, q.AskID, session.VerdictDeny, rest)
+	case "a", "always":
+		rule, err := t.work.Agent.AllowAlways(ctx, q.AskID, rest)
+		if errors.Is(err, agent.ErrNoRule) {
+			t.tell("no rule allows that: it does not begin so, or a shell would run more than one plain command; answer y for this once")
+			return true, nil
+		}
+		if err == nil {
+			t.tell("from now on allowed: %s", safeLine(rule.String()))
+		}
+		return false, err
+	case "/quit", "/exit":
+		return false, errQuit
+	case "?", "h", "help", "/help":
+		t.tell("%s", askHelp)
+	default:
+		t.tell("y runs it, n refuses it, ? says more")
+	}
+	return true, nil
+}
