@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/strandline-dev/strandline/keeper"
 	"github.com/strandline-dev/strandline/live"
@@ -150,8 +152,18 @@ func (a *App) Title(ctx context.Context, id session.ID) (Title, error) {
 	return Title{id, ins.Title(), ins.State.Title().Source}, nil
 }
 
+// maxTitle is how many signs a title may have: it stands in a row of a list.
+const maxTitle = 200
+
 // SetTitle gives a session a title, which no other but the user changes again.
 func (a *App) SetTitle(ctx context.Context, id session.ID, title string) (Title, error) {
+	title = strings.TrimSpace(title)
+	switch n := utf8.RuneCountInString(title); {
+	case n == 0:
+		return Title{}, &UsageError{What: "title", Why: "it is empty", Hint: "give it a word or two"}
+	case n > maxTitle:
+		return Title{}, &UsageError{What: "title", Why: fmt.Sprintf("it has %d signs", n), Hint: fmt.Sprintf("%d are the most", maxTitle)}
+	}
 	t := Title{id, title, "user"}
 	return t, a.change(ctx, id, func(s *session.Session) error {
 		_, err := s.Append(session.Draft{Type: session.TypeTitle, Data: session.Title{Title: title, Source: t.Source}})

@@ -72,7 +72,7 @@ func parseCursor(c string) (int64, session.ID, error) {
 	at, id, ok := strings.Cut(c, ".")
 	n, err := strconv.ParseInt(at, 10, 64)
 	if !ok || err != nil {
-		return 0, "", fmt.Errorf("filestore: %q is not a cursor of this list", c)
+		return 0, "", fmt.Errorf("filestore: %q: %w", c, store.ErrCursor)
 	}
 	return n, session.ID(id), nil
 }

@@ -199,7 +199,7 @@ func parseCursor(c string) (rank, error) {
 	t, id, ok := strings.Cut(string(b), " ")
 	n, err2 := strconv.ParseInt(t, 10, 64)
 	if err != nil || err2 != nil || !ok {
-		return rank{}, fmt.Errorf("memstore: %q is not a cursor of this list", c)
+		return rank{}, fmt.Errorf("memstore: %q: %w", c, store.ErrCursor)
 	}
 	return rank{n, session.ID(id)}, nil
 }

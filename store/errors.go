@@ -20,6 +20,7 @@ var (
 	ErrNotSaved    = errors.New("not saved")
 	ErrTooLarge    = errors.New("too large")
 	ErrClosed      = errors.New("closed")
+	ErrCursor      = errors.New("not a cursor of this list")
 )
 
 // NotFoundError says that there is no such session (or blob).

@@ -95,9 +95,35 @@ func (c *cli) root() *cobra.Command {
 	p.BoolVar(&c.json, "json", false, "answers and errors as JSON")
 	p.BoolVarP(&c.quiet, "quiet", "q", false, "no notes, no progress")
 	p.BoolVar(&c.noColor, "no-color", false, "no colours on a terminal (also NO_COLOR)")
-	root.AddCommand(c.demoCmd(), c.runCmd(), c.chatCmd(), c.lsCmd(), c.showCmd(), c.forkCmd(), c.undoCmd(), c.titleCmd(), c.doctorCmd(), c.benchCmd(), c.fakeLLMCmd(), c.versionCmd())
-	root.AddCommand(c.approveCmd())
+	root.AddCommand(c.demoCmd(), c.runCmd(), c.chatCmd(), c.lsCmd(), c.showCmd(), c.forkCmd(), c.undoCmd(), c.titleCmd(), c.doctorCmd(), c.benchCmd(), c.approveCmd(), c.fakeLLMCmd(), c.versionCmd())
+	root.SetHelpCommand(c.helpCmd(root))
 	return root
+}
+
+// helpCmd is cobra's, but that it refuses what is no command.
+func (c *cli) helpCmd(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Help about a command", Example: "  strand help run",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sub, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return fmt.Errorf("unknown command %q", strings.Join(args, " "))
+			}
+			sub.InitDefaultHelpFlag()
+			return sub.Help()
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			if len(args) == 0 {
+				for _, s := range root.Commands() {
+					if s.IsAvailableCommand() {
+						names = append(names, s.Name()+"\t"+s.Short)
+					}
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
 }
 
 // does wraps the work of a command: its errors are failures, not wrong use.
