@@ -38,5 +38,7 @@ func Kinds() []session.Kind {
 			}
 			return nil
 		},
+	}, {
+		Type: TypeSent, Owner: "agent", Doc: "size and hash of the body of a request that is about to be sent", Check: checkSent,
 	}}
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/strandline-dev/strandline/llm"
 	"github.com/strandline-dev/strandline/message"
 	"github.com/strandline-dev/strandline/session"
-	"github.com/strandline-dev/strandline/view"
 )
 
 // header is the part of a request that stays the same from step to step, and its form in the log.
@@ -42,6 +42,10 @@ func (r *runner) makeHeader(route Route) (*header, error) {
 	}
 	prov, err := a.opts.Models.Provider(route.Provider)
 	if err != nil {
+		var own *llm.Error
+		if errors.As(err, &own) {
+			return nil, own
+		}
 		return nil, &llm.Error{Code: llm.CodeInvalidRequest, Message: err.Error(), Err: err}
 	}
 	h := &header{route: route, prov: prov}
@@ -50,21 +54,22 @@ func (r *runner) makeHeader(route Route) (*header, error) {
 			h.window, h.price = info.ContextWindow, info.Price
 		}
 	}
-	h.req = llm.Request{
-		Purpose: llm.PurposeTurn, Model: route.Model, System: a.opts.System(a.s.Header()),
-		MaxOutputTokens: a.opts.MaxOutputTokens, Temperature: a.opts.Temperature, Reasoning: a.opts.Reasoning,
-	}
-	for _, s := range a.kit.Tools.Specs() {
-		h.req.Tools = append(h.req.Tools, llm.ToolSpec(s))
-	}
-	h.body.System = h.req.System
-	if h.body.Config, err = marshal(config{route.Provider, route.Model, h.req.MaxOutputTokens, h.req.Temperature, h.req.Reasoning}); err != nil {
+	h.body.System = a.opts.System(a.s.Header())
+	if h.body.Config, err = marshal(config{route.Provider, route.Model, a.opts.MaxOutputTokens, a.opts.Temperature, a.opts.Reasoning}); err != nil {
 		return nil, err
 	}
-	if len(h.req.Tools) > 0 {
-		if h.body.Tools, err = marshal(h.req.Tools); err != nil {
+	var tools []llm.ToolSpec
+	for _, s := range a.kit.Tools.Specs() {
+		tools = append(tools, llm.ToolSpec(s))
+	}
+	if len(tools) > 0 {
+		if h.body.Tools, err = marshal(tools); err != nil {
 			return nil, err
 		}
+	}
+	// The request is made of what is logged, so that it can be made again.
+	if _, h.req, err = readHeader(h.body); err != nil {
+		return nil, err
 	}
 	h.raw, err = marshal(h.body)
 	return h, err
@@ -117,12 +122,8 @@ func (t *turn) build() (llm.Request, error) {
 	if err != nil {
 		return llm.Request{}, err
 	}
-	if name := t.header.prov.Name(); t.view == nil || t.viewOf != name {
-		t.view, t.viewOf = view.NewBuilder(view.Options{Provider: name}), name
-	}
-	req := t.header.req
-	req.Messages = t.view.Update(items, st).Messages
-	return req, nil
+	t.at = st.Next()
+	return t.view.fill(t.header.route.Provider, t.header.req, items, st), nil
 }
 
 // pressure asks the hooks about the request, and builds it again if they changed the surface.
@@ -160,6 +161,9 @@ func (t *turn) ask() (more bool, err error) {
 			return false, err
 		}
 		if req, _, err = t.pressure(req, false); err != nil {
+			return false, err
+		}
+		if err := t.putSent(&req); err != nil {
 			return false, err
 		}
 		if err := t.save(); err != nil {

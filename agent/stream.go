@@ -94,7 +94,7 @@ func (t *turn) stream(req llm.Request) (ans answer, err error) {
 	if out.Message.Content == nil {
 		out.Message.Content = []message.Block{}
 	}
-	out.Message.Source = message.Source{Kind: message.SourceModel, Provider: t.header.prov.Name(), Model: t.header.route.Model}
+	out.Message.Source = message.Source{Kind: message.SourceModel, Provider: t.header.route.Provider, Model: t.header.route.Model}
 	if fail == nil {
 		out.Message.Source.ReplayState = reply.ReplayState
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/strandline-dev/strandline/llm"
 	"github.com/strandline-dev/strandline/message"
 	"github.com/strandline-dev/strandline/session"
-	"github.com/strandline-dev/strandline/view"
 )
 
 // runner is what the goroutine that runs turns remembers between them. Nothing in it is needed for a correct
@@ -17,8 +16,7 @@ import (
 type runner struct {
 	a *Agent
 
-	view     *view.Builder
-	viewOf   string // the provider that view builds for
+	view     Rebuilder
 	header   *header
 	headerIn bool // this life has logged a request/header
 	context  projectContext
@@ -32,6 +30,7 @@ type turn struct {
 	input   []message.Message // claimed from the next-turn queue, not logged yet
 	tokens  int64
 	cost    float64
+	at      session.Seq // how much of the log the last request was made of
 }
 
 // ending is an error that ends a turn for a reason.
