@@ -16,7 +16,7 @@ import (
 
 // Problem is something that harms a session.
 type Problem struct {
-	Kind   string      `json:"kind"` // damage, missing-parent, unsupported
+	Kind   string      `json:"kind"` // damage, missing-parent, unsupported, request-changed
 	Seq    session.Seq `json:"seq"`  // first event that is concerned, -1 if none is known
 	File   string      `json:"file"`
 	Offset int64       `json:"offset"`
@@ -41,6 +41,7 @@ type Health struct {
 	Notes      []Note      `json:"notes"`
 	VerifiedTo session.Seq `json:"verifiedTo"` // last event whose sum and link were verified, -1: none
 	Holder     *Holder     `json:"holder"`
+	Requests   *Requests   `json:"requests,omitzero"` // nil: not asked for
 }
 
 // Doctor verifies a session and says what a person should know of it. It changes nothing.
@@ -145,6 +146,9 @@ func (h *Health) read(ins *Inspection) error {
 func (h Health) Err() error {
 	if len(h.Problems) == 0 {
 		return nil
+	}
+	if first := h.Problems[0]; first.Kind == ProblemRequest {
+		return fmt.Errorf("session %s: %d of its %d requests cannot be made again as they were sent: %w", h.ID, h.Requests.Changed, h.Requests.Checked, store.ErrDamaged)
 	}
 	return fmt.Errorf("session %s is %s: %s: %w", h.ID, h.State, h.Problems[0].Detail, store.ErrDamaged)
 }

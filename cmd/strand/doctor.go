@@ -10,12 +10,15 @@ import (
 )
 
 func (c *cli) doctorCmd() *cobra.Command {
-	return &cobra.Command{
+	requests := false
+	cmd := &cobra.Command{
 		Use:   "doctor [ID..]",
 		Short: "Verify sessions and say what is open or bent",
 		Long: "Verifies every sum and link of the sessions (all of the store when none is named) and tells what a person\n" +
 			"should know: brackets and calls that are open, results without a call, what a dead writer left. It only\n" +
-			"reports. Exit code 4 means that something is damaged, missing or unsupported; notes are exit code 0.",
+			"reports. Exit code 4 means that something is damaged, missing or unsupported; notes are exit code 0.\n\n" +
+			"--requests makes every request that was sent to a model again, from the log alone, and compares it with\n" +
+			"what was recorded of it: a difference means that this version would send something else than was sent then.",
 		Example:           "  strand doctor last\n  strand doctor --json | jq -c 'select(.problems != [])'",
 		ValidArgsFunction: c.completeID,
 		RunE: c.does(func(cmd *cobra.Command, args []string) error {
@@ -35,6 +38,9 @@ func (c *cli) doctorCmd() *cobra.Command {
 			for i, id := range ids {
 				spin.wait("verifying %d of %d", i+1, len(ids))
 				h, err := a.Doctor(cmd.Context(), id)
+				if err == nil && requests {
+					err = a.CheckRequests(cmd.Context(), &h)
+				}
 				if err != nil {
 					return err
 				}
@@ -59,6 +65,8 @@ func (c *cli) doctorCmd() *cobra.Command {
 			return bad
 		}),
 	}
+	cmd.Flags().BoolVar(&requests, "requests", false, "make every request again from the log and compare")
+	return cmd
 }
 
 // patients are the sessions that are named, or all.
@@ -89,6 +97,9 @@ func (c *cli) printHealth(h app.Health) {
 			at = " " + safeLine(fmt.Sprintf("(%s at byte %d, %d bytes)", p.File, p.Offset, p.Bytes))
 		}
 		fmt.Fprintf(c.out, "  %s %s%s\n", c.paint(red, p.Kind+":"), safeLine(p.Detail), at)
+	}
+	if r := h.Requests; r != nil {
+		fmt.Fprintf(c.out, "  requests: %d made again, %d of them changed, %d in a form of another version\n", r.Checked, r.Changed, r.Unchecked)
 	}
 	for _, b := range h.Brackets {
 		if b.State != session.BracketClosed {
