@@ -8,7 +8,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -176,8 +178,9 @@ func (p *Provider) refused(res *http.Response) *llm.Error {
 	}
 	e := p.fail(code, res.StatusCode, r.text)
 	e.RetryAfter = llm.ParseRetryAfter(res.Header.Get("Retry-After"), p.now())
-	if ms := strings.TrimSpace(res.Header.Get("Retry-After-Ms")); ms != "" && e.RetryAfter == 0 {
-		e.RetryAfter = llm.ParseRetryAfter(ms, p.now()) / 1000
+	// Who sends this one as well rounds the other up.
+	if ms, err := strconv.ParseFloat(strings.TrimSpace(res.Header.Get("Retry-After-Ms")), 64); err == nil && ms > 0 {
+		e.RetryAfter = time.Duration(min(ms, 1e9) * float64(time.Millisecond))
 	}
 	return e
 }
