@@ -134,11 +134,12 @@ func (s *Store) statFiles(ctx context.Context, st *store.Stat, dir string) error
 // statTail finds next seq, link, activity and title, reading backwards. held: the last segment is
 // being written.
 func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names []session.Seq) (held bool, err error) {
-	found := struct{ pos, activity, title bool }{}
+	found := struct{ pos, activity bool }{}
 	seen := int64(0)
-	title, whole := "", true
+	title := tailTitle{}
 	var newest *record.Raw                  // the last record, until its link was checked
 	due, mark := session.None, session.None // what lies above the highest mark must be whole
+	left := int64(titleWindow)
 	for i := len(names) - 1; i >= 0; i-- {
 		last := i == len(names)-1
 		path := filepath.Join(dir, segmentName(names[i]))
@@ -146,7 +147,7 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 		if !last {
 			limit = names[i+1]
 		}
-		clean, enough := true, false
+		clean, enough, at := true, false, int64(0)
 		err := s.backward(path, func(f vfs.File) error {
 			if !last {
 				return nil
@@ -154,11 +155,11 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 			var err error
 			held, err = f.HasWriter()
 			return err
-		}, func(line []byte, lf bool) bool {
+		}, func(line []byte, off int64, lf bool) bool {
 			if ctx.Err() != nil {
 				return false
 			}
-			seen += int64(len(line)) + 1
+			seen, at = seen+int64(len(line))+1, off
 			raw, err := record.Parse(line)
 			switch {
 			case !lf && len(line) == 0:
@@ -195,43 +196,117 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 			}
 			if !found.pos {
 				found.pos = true
-				r := raw
-				newest = &r
+				if r, err := record.Parse(bytes.Clone(line)); err == nil { // it outlives the line
+					newest = &r
+				}
 				st.Pos.Next = raw.Seq + 1
 				st.Pos.Link, _ = raw.Link()
 				st.Base = st.Pos.Next
 			}
-			if !found.title && string(raw.Type) == session.TypeTitle {
-				var t session.Title
-				if json.Unmarshal(raw.Data, &t) == nil && (t.Source == titleByUser || title == "") {
-					title, found.title = t.Title, t.Source == titleByUser
-				}
-			}
+			title.before(&raw)
 			if !found.activity && mayBeActivity(raw.Type) && session.IsActivity(raw.Event()) {
 				st.LastActivity, found.activity = raw.Time, true
 			}
-			enough = found.activity && (found.title || seen > titleWindow) && (!last || due <= mark || seen > tailWindow) && newest == nil
+			enough = found.activity && (!last || due <= mark || seen > tailWindow) && newest == nil
 			return !enough
 		})
+		if err == nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
 		if err != nil {
 			return held, err
-		}
-		if ctx.Err() != nil {
-			return held, context.Cause(ctx)
 		}
 		if !clean || !found.pos {
 			return held, s.statWhole(ctx, st)
 		}
 		if enough {
-			whole = false
+			// The rest is looked at for a title only.
+			for ; i >= 0 && left > 0 && !title.byUser; i, at = i-1, -1 {
+				limit := session.None
+				if i+1 < len(names) {
+					limit = names[i+1]
+				}
+				if left, err = s.titleBefore(&title, filepath.Join(dir, segmentName(names[i])), at, limit, left); err != nil {
+					return held, err
+				}
+			}
 			break
 		}
 	}
 	// A person's title stays whatever comes behind it: any other one counts if all was seen.
-	if found.title || whole && st.Header.Parent == nil {
-		st.Title = title
+	if title.byUser || left > 0 && st.Header.Parent == nil {
+		st.Title = title.text
 	}
 	return held, nil
+}
+
+// tailTitle is the title of a log that is read backwards.
+type tailTitle struct {
+	text          string
+	found, byUser bool
+}
+
+// before takes in a record that stands before all that were seen.
+func (t *tailTitle) before(raw *record.Raw) {
+	if t.byUser || string(raw.Type) != session.TypeTitle {
+		return
+	}
+	var v session.Title
+	if json.Unmarshal(raw.Data, &v) == nil && (!t.found || v.Source == titleByUser) {
+		t.text, t.found, t.byUser = v.Title, true, v.Source == titleByUser
+	}
+}
+
+var titleType = []byte(`,"type":"` + session.TypeTitle + `",`)
+
+// titleBefore looks for titles in the last of the bytes before end (-1: the end of the file), of which it reads at
+// most left. It returns what is left then: 0 if there is more that was not looked at. Only lines that may hold a
+// title are parsed.
+func (s *Store) titleBefore(t *tailTitle, path string, end int64, limit session.Seq, left int64) (int64, error) {
+	f, err := s.fs.OpenFile(path, vfs.ReadOnly)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if end < 0 {
+		info, err := f.Stat()
+		if err != nil {
+			return 0, err
+		}
+		end = info.Size()
+	}
+	from := max(end-left, 0)
+	buf := windows.Get().(*[]byte)
+	defer windows.Put(buf)
+	text := (*buf)[:end-from]
+	if n, err := f.ReadAt(text, from); err != nil && err != io.EOF {
+		return 0, err
+	} else {
+		text = text[:n]
+	}
+	var titles []record.Raw
+	for {
+		k := bytes.Index(text, titleType)
+		if k < 0 {
+			break
+		}
+		begin := bytes.LastIndexByte(text[:k], '\n') + 1
+		n := bytes.IndexByte(text[k:], '\n')
+		if n < 0 {
+			break
+		}
+		if raw, err := record.Parse(text[begin : k+n]); err == nil && (limit == session.None || raw.Seq < limit) {
+			titles = append(titles, raw)
+		}
+		text = text[k+n+1:]
+	}
+	for i := len(titles) - 1; i >= 0; i-- {
+		t.before(&titles[i])
+	}
+	if from > 0 {
+		return 0, nil
+	}
+	return left - end, nil
 }
 
 func follows(r *record.Raw, prev session.Link) bool {
@@ -300,10 +375,10 @@ func (s *Store) statBase(st *store.Stat, dir string, names []session.Seq) error 
 	return nil
 }
 
-// backward opens a file, passes it to first, then calls f with its lines, the last first, until it returns false. What stands
-// behind the last line end comes first, with lf false, also if it is empty. A line is valid during
-// the call.
-func (s *Store) backward(path string, first func(vfs.File) error, f func(line []byte, lf bool) bool) error {
+// backward opens a file, passes it to first, then calls f with its lines and their offsets, the last first, until it
+// returns false. What stands behind the last line end comes first, with lf false, also if it is empty. A line is
+// valid during the call.
+func (s *Store) backward(path string, first func(vfs.File) error, f func(line []byte, off int64, lf bool) bool) error {
 	file, err := s.fs.OpenFile(path, vfs.ReadOnly)
 	if err != nil {
 		return err
@@ -316,25 +391,35 @@ func (s *Store) backward(path string, first func(vfs.File) error, f func(line []
 	if err != nil {
 		return err
 	}
-	const step = 64 << 10
+	pooled := windows.Get().(*[]byte)
+	defer windows.Put(pooled)
+	room := *pooled // text stands at its end, what was before in the file is read in front of it
 	lo := info.Size()
-	var text []byte // file bytes lo.. that are not passed on yet
+	text := room[len(room):] // file bytes lo.. that are not passed on yet
+	at := len(room)          // where text begins in room
 	lf := false
-	for {
-		k := bytes.LastIndexByte(text, '\n')
-		if k >= 0 || lo == 0 {
-			if !f(text[k+1:], lf) || k < 0 {
+	for step := int64(16 << 10); ; step = 64 << 10 {
+		for k := bytes.LastIndexByte(text, '\n'); k >= 0; k = bytes.LastIndexByte(text, '\n') {
+			if !f(text[k+1:], lo+int64(k)+1, lf) {
 				return nil
 			}
 			text, lf = text[:k], true
-			continue
 		}
-		n := min(max(step, int64(len(text))), lo)
-		grown := make([]byte, int(n)+len(text))
-		if _, err := file.ReadAt(grown[:n], lo-n); err != nil && err != io.EOF {
+		if lo == 0 {
+			f(text, 0, lf)
+			return nil
+		}
+		n := int(min(step, lo))
+		if n > at { // no room: begin again at the end, of twice as much if it must be
+			if len(text)+n > len(room)/2 {
+				room = make([]byte, 2*(len(text)+n))
+			}
+			at = len(room) - len(text)
+			copy(room[at:], text)
+		}
+		if _, err := file.ReadAt(room[at-n:at], lo-int64(n)); err != nil && err != io.EOF {
 			return err
 		}
-		copy(grown[n:], text)
-		text, lo = grown, lo-n
+		text, at, lo = room[at-n:at+len(text)], at-n, lo-int64(n)
 	}
 }
