@@ -260,6 +260,16 @@ func BenchmarkLoad(b *testing.B) {
 			}
 			return snap.Close()
 		})
+		run("read-and-fold", func() error {
+			snap, err := s.Read(context.Background(), id)
+			if err != nil {
+				return err
+			}
+			if _, err := store.Load(snap, session.Core()); err != nil {
+				return err
+			}
+			return snap.Close()
+		})
 		run("stat", func() error {
 			_, err := s.Stat(context.Background(), id)
 			return err
