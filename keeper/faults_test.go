@@ -3,6 +3,7 @@ package keeper_test
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 
@@ -33,7 +34,7 @@ func faultyLife(t *testing.T, nth, times int, after bool) (hits int) {
 	var count atomic.Int64
 	var armed atomic.Bool
 	fsys := vfs.Around(vfs.OS(), func(c *vfs.Call, do func() error) error {
-		if !armed.Load() || !changes(c) {
+		if !armed.Load() {
 			return do()
 		}
 		n := int(count.Add(1))
@@ -84,15 +85,70 @@ func faultyLife(t *testing.T, nth, times int, after bool) (hits int) {
 		_, _ = h.Abandon(t.Context())
 		return int(count.Load())
 	}
-	same(t, fmt.Sprintf("call %d", nth), stored(t, st, "abcd"), "title title title title title title title title")
+	same(t, fmt.Sprintf("call %d", nth), stored(t, files(t, root, nil), "abcd"), "title title title title title title title title")
 	return int(count.Load())
 }
 
-// changes tells the calls that a failing disk refuses: all but reads and locks.
-func changes(c *vfs.Call) bool {
-	switch c.Op {
-	case vfs.OpCreate, vfs.OpWrite, vfs.OpSync, vfs.OpSyncData, vfs.OpLink, vfs.OpRename, vfs.OpMkdir, vfs.OpSyncDir:
-		return true
+// The same for a life that resumes. When the resume itself fails no lock is left behind and no byte was changed.
+func TestResumeFaults(t *testing.T) {
+	for n := 1; ; n++ {
+		hits := max(resumeFaulty(t, n, 1, false), resumeFaulty(t, n, 1, true), resumeFaulty(t, n, 4, false))
+		if t.Failed() || hits < n {
+			t.Logf("%d calls", hits)
+			return
+		}
 	}
-	return false
+}
+
+func resumeFaulty(t *testing.T, nth, times int, after bool) int {
+	t.Helper()
+	root := t.TempDir()
+	crash(t, files(t, root, nil), "abcd")
+	down := errors.New("the disk fails")
+	var count atomic.Int64
+	st := files(t, root, vfs.Around(vfs.OS(), func(c *vfs.Call, do func() error) error {
+		n := int(count.Add(1))
+		if n < nth || n >= nth+times {
+			return do()
+		}
+		if after {
+			_ = do()
+		}
+		return down
+	}))
+	k := start(st)
+	at := fmt.Sprintf("call %d, %d times, after %v", nth, times, after)
+	sessions := filepath.Join(root, "sessions")
+	before := tree(t, sessions)
+	h, err := k.Resume(t.Context(), "abcd")
+	if err != nil {
+		if d := tree(t, sessions); d != before {
+			t.Errorf("%s: a failed resume wrote:\n%s", at, d)
+		}
+		if h, err = start(files(t, root, nil)).Resume(t.Context(), "abcd"); err != nil {
+			t.Errorf("%s: a failed resume keeps others out: %v", at, err)
+			return 0
+		}
+		dispose(t, h)
+		return int(count.Load())
+	}
+	put(t, h.Session(), titled("on"))
+	acked := h.Flush(t.Context()) == nil
+	if acked {
+		got := stored(t, files(t, root, nil), "abcd")
+		same(t, at, got, repaired+" | title")
+	}
+	for range 10 {
+		if err = h.Dispose(t.Context()); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		t.Errorf("%s: not saved in the end: %v", at, err)
+		_, _ = h.Abandon(t.Context())
+		return 0
+	}
+	same(t, at, stored(t, files(t, root, nil), "abcd"), repaired+" | title")
+	dispose(t, resume(t, start(files(t, root, nil)), "abcd"))
+	return int(count.Load())
 }
