@@ -44,6 +44,7 @@ var arrows = map[string]struct{ in, out string }{
 	"agent":               {"message session view live llm tool", json + " golang.org/x/sync"},
 	"export":              {"session store record view message", json},
 	"redact":              {"", json},
+	"config":              {"tool", "github.com/pelletier/go-toml"},
 	"app":                 {"*", json + " golang.org/x/sync golang.org/x/term golang.org/x/sys"},
 	"bench":               {"*", json + " golang.org/x/sync"},
 	"demo":                {"*", json},

@@ -222,6 +222,3 @@ func Rules(allow, deny []string) ([]tool.Rule, error) {
 	}
 	return out, nil
 }
-
-// IsNoModel reports whether err says that nobody named a model.
-func IsNoModel(err error) bool { return errors.Is(err, errNoModel) }

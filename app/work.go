@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/strandline-dev/strandline/agent"
+	"github.com/strandline-dev/strandline/config"
 	"github.com/strandline-dev/strandline/keeper"
-	"github.com/strandline-dev/strandline/llm"
 	"github.com/strandline-dev/strandline/llm/script"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
@@ -23,13 +23,14 @@ import (
 type WorkOptions struct {
 	Session session.ID          // a stored session that goes on; "" begins a new one
 	Kind    session.SessionKind // of a new session; "" = root
-	Script  *script.Script      // plays the model
-	Route   agent.Route         // zero: what the session says, else script/script
+	Script  *script.Script      // plays the model, whichever it is; nil: it is called
+	Config  *config.Config      // nil: nothing is configured
+	Route   agent.Route         // zero: what the session says, else the script or what is configured
 	Cwd     string              // absolute; "": what the session says
 	Approve tool.Policy         // "": what the session says, else Default
-	Default tool.Policy
-	Rules   []tool.Rule // of approval, added to those of the session
-	// MaxSteps is how many steps a turn may have; 0: the loop's default.
+	Default tool.Policy         // where the configuration says nothing else
+	Rules   []tool.Rule         // of approval, added to those of the session
+	// MaxSteps is how many steps a turn may have; 0: what is configured.
 	MaxSteps int
 }
 
@@ -40,6 +41,7 @@ type Work struct {
 	app   *App
 	h     *keeper.Handle
 	told  session.Seq // what a watcher was told; used by one watch at a time
+	free  func()      // lets the connections to the model go
 }
 
 // idleModel is how long a model may say nothing before its request is given up.
@@ -47,14 +49,26 @@ const idleModel = 5 * time.Minute
 
 // Begin opens or makes a session and an agent for it. A new session is not stored before its first accepted
 // input; opening a stored one writes nothing. Errors are those of the store (*store.BusyError names the
-// holder) and *UsageError for a directory that is gone.
+// holder), *UsageError for a directory that is gone and *ModelError when no model can be called.
 func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
+	m, free := a.newModels(context.WithoutCancel(ctx), o)
+	if o.Session == "" {
+		if err := m.check(m.routeOf(o, session.Settings{})); err != nil {
+			return nil, err
+		}
+		if o.Script == nil {
+			o.Route = m.routeOf(o, session.Settings{}) // written down, whatever is configured when it goes on
+		}
+	}
+	if o.MaxSteps == 0 {
+		o.MaxSteps = o.Config.Steps()
+	}
 	k := a.newKeeper()
 	agents, err := agent.New(agent.Options{
 		Sessions: sessions{k},
-		Models:   scripted{o.Script},
-		Default:  agent.Route{Provider: "script", Model: "script"},
-		Policy:   o.Default,
+		Models:   m,
+		Default:  m.route(),
+		Policy:   o.Config.Policy(o.Default),
 		Equip:    func(_ context.Context, s *session.Session) (agent.Kit, error) { return a.equip(s, o.Cwd) },
 		ReadFile: readContext,
 		MaxSteps: o.MaxSteps,
@@ -66,7 +80,7 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Work{app: a}
+	w := &Work{app: a, free: free}
 	cfg := agent.Config{Route: o.Route, Policy: o.Approve, Rules: o.Rules}
 	if o.Session != "" {
 		w.Agent, err = agents.Resume(ctx, o.Session, cfg)
@@ -85,7 +99,10 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 	w.First = w.Agent.Session().Head()
 	w.told = w.First
 	w.h, _ = k.Get(w.Agent.ID())
-	if err := w.moveTo(o.Cwd); err != nil {
+	if err = m.check(m.routeOf(o, w.Agent.Session().State().Settings())); err == nil {
+		err = w.moveTo(o.Cwd)
+	}
+	if err != nil {
 		return nil, errors.Join(err, w.Close(ctx))
 	}
 	return w, nil
@@ -223,6 +240,7 @@ func (w *Work) Close(ctx context.Context) error {
 	if w.Agent == nil {
 		return nil
 	}
+	defer w.free()
 	err := w.Agent.Dispose(ctx)
 	if err != nil && w.h != nil {
 		err = w.app.rescue(w.h, err)
@@ -359,19 +377,6 @@ func (s sessions) Fork(ctx context.Context, source session.ID, o agent.ForkOptio
 	return s.k.Fork(ctx, source, store.ForkOptions{At: o.At, Child: o.Child, Kind: o.Kind, Depth: o.Depth})
 }
 
-// scripted are the models of this version: a script plays whichever is asked for.
-type scripted struct{ s *script.Script }
-
-func (m scripted) Provider(name string) (llm.Provider, error) {
-	if m.s == nil {
-		return nil, errNoModel
-	}
-	p := script.New(m.s, script.Options{Name: name, Sleep: sleep})
-	return llm.Watch(p, idleModel, func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }), nil
-}
-
-var errNoModel = &UsageError{"model", "none is configured: this version plays models from a file", "give one with --script FILE"}
-
 // sleep waits for d or the end of ctx.
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
@@ -416,24 +421,25 @@ func readContext(path string) ([]byte, error) {
 	return b[:n], err
 }
 
-// CheckRun looks at everything that can be wrong with a run before anything is opened: the script is parsed and
-// the route is read.
-func CheckRun(scriptFile, model string) (*script.Script, agent.Route, error) {
-	var route agent.Route
+// CheckRun looks at what can be wrong with a run before anything is opened: the script is parsed, the route is
+// read and the configuration in dir (the working directory when empty) is loaded.
+func CheckRun(scriptFile, model, configFile, dir string) (o WorkOptions, err error) {
+	if o.Config, err = LoadConfig(configFile, dir); err != nil {
+		return o, err
+	}
 	if model != "" {
 		var ok bool
-		if route, ok = parseRoute(model); !ok {
-			return nil, route, &UsageError{"--model " + model, "it is not of the form PROVIDER/MODEL", "for example --model script/demo"}
+		if o.Route, ok = parseRoute(model); !ok {
+			return o, &UsageError{"--model " + model, "it is not of the form PROVIDER/MODEL", "for example --model openai/gpt-5"}
 		}
 	}
 	if scriptFile == "" {
-		return nil, route, errNoModel
+		return o, nil
 	}
-	s, err := script.Load(scriptFile)
-	if err != nil {
-		return nil, route, &UsageError{"--script", err.Error(), "a script has one reply per line: {\"text\":\"..\"}"}
+	if o.Script, err = script.Load(scriptFile); err != nil {
+		return o, &UsageError{"--script", err.Error(), "a script has one reply per line: {\"text\":\"..\"}"}
 	}
-	return s, route, nil
+	return o, nil
 }
 
 func parseRoute(s string) (agent.Route, bool) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/llm/script"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/tool"
 )
@@ -56,11 +57,11 @@ func Child(ctx context.Context, dir string, id session.ID, w io.Writer) (err err
 	if id != "" {
 		file, prompt = secondFile, secondPrompt
 	}
-	script, route, err := app.CheckRun(filepath.Join(dir, file), "")
+	play, err := script.Load(filepath.Join(dir, file))
 	if err != nil {
 		return err
 	}
-	o := app.WorkOptions{Session: id, Script: script, Route: route, Approve: tool.PolicyYolo, Default: tool.PolicyNeverAsk}
+	o := app.WorkOptions{Session: id, Script: play, Approve: tool.PolicyYolo, Default: tool.PolicyNeverAsk}
 	if id == "" {
 		o.Cwd = filepath.Join(dir, workDir)
 	}

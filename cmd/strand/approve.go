@@ -85,9 +85,12 @@ func (c *cli) approve(ctx context.Context, o approveFlags, args []string) error 
 		var w app.WorkOptions
 		if !o.noRun {
 			// Nothing is recorded if what then happens cannot: but no model is needed to answer one of several.
-			if w, err = o.options(c, false); app.IsNoModel(err) {
+			if w, err = o.options(c, false); err == nil {
+				err = a.CheckModel(ctx, id, w)
+			}
+			if no := (*app.ModelError)(nil); errors.As(err, &no) {
 				if o.noRun, err = c.othersOpen(ctx, a, id, ans); err == nil && !o.noRun {
-					err = &app.UsageError{What: "model", Why: "the turn goes on after this answer, and no model is named", Hint: "give one with --script FILE or --model, or only record the answer with --no-run"}
+					err = &app.ModelError{Code: no.Code, What: no.What, Why: "the turn goes on after this answer: " + no.Why, Hint: no.Hint + ", or only record the answer with --no-run"}
 				}
 			}
 			if err != nil {

@@ -31,6 +31,7 @@ type cli struct {
 	signals interrupts
 
 	store   string
+	config  string
 	json    bool
 	quiet   bool
 	noColor bool
@@ -92,10 +93,11 @@ func (c *cli) root() *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = false
 	p := root.PersistentFlags()
 	p.StringVar(&c.store, "store", "", "`DIR` of the store (default $STRANDLINE_HOME, else the user's data directory)")
+	p.StringVar(&c.config, "config", "", "read `FILE` instead of the user's config file")
 	p.BoolVar(&c.json, "json", false, "answers and errors as JSON")
 	p.BoolVarP(&c.quiet, "quiet", "q", false, "no notes, no progress")
 	p.BoolVar(&c.noColor, "no-color", false, "no colours on a terminal (also NO_COLOR)")
-	root.AddCommand(c.demoCmd(), c.runCmd(), c.chatCmd(), c.lsCmd(), c.showCmd(), c.forkCmd(), c.undoCmd(), c.titleCmd(), c.doctorCmd(), c.benchCmd(), c.approveCmd(), c.fakeLLMCmd(), c.versionCmd())
+	root.AddCommand(c.demoCmd(), c.runCmd(), c.chatCmd(), c.lsCmd(), c.showCmd(), c.forkCmd(), c.undoCmd(), c.titleCmd(), c.doctorCmd(), c.configCmd(), c.benchCmd(), c.approveCmd(), c.fakeLLMCmd(), c.versionCmd())
 	root.SetHelpCommand(c.helpCmd(root))
 	return root
 }

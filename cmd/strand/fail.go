@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/config"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 )
@@ -59,6 +60,8 @@ func explain(what string, err error) *failure {
 	f := &failure{exit: exitFailed, code: "failed", what: what, why: err.Error()}
 	var (
 		usage       *app.UsageError
+		model       *app.ModelError
+		conf        *config.Error
 		ambiguous   *app.AmbiguousError
 		busy        *store.BusyError
 		fenced      *store.FencedError
@@ -79,6 +82,13 @@ func explain(what string, err error) *failure {
 	switch {
 	case errors.As(err, &usage):
 		f.exit, f.code, f.what, f.why, f.hint = exitUsage, "usage", usage.What, usage.Why, usage.Hint
+	case errors.As(err, &model):
+		f.exit, f.code, f.what, f.why, f.hint = exitUsage, "usage", model.What, model.Why, model.Hint
+		if model.Code != "" {
+			f.code = string(model.Code)
+		}
+	case errors.As(err, &conf):
+		f.exit, f.code, f.what, f.why, f.hint = exitUsage, "config", "config", conf.Error(), conf.Hint
 	case errors.As(err, &ambiguous):
 		f.exit, f.code, f.hint = exitUsage, "ambiguous", "give more signs of the id"
 	case errors.As(err, &turn):

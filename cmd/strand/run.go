@@ -36,38 +36,42 @@ type workFlags struct {
 func (o *workFlags) register(cmd *cobra.Command, c *cli, approve string) {
 	f := cmd.Flags()
 	f.StringVar(&o.script, "script", "", "`FILE` of replies that plays the model, one JSON object per line")
-	f.StringVar(&o.model, "model", "", "`PROVIDER/MODEL` that the session names (default script/script)")
+	f.StringVar(&o.model, "model", "", "`PROVIDER/MODEL` to ask (default: the session's, else the configured one; strand config shows it)")
 	f.StringVar(&c.cwd, "cwd", "", "work in `DIR` (default: the session's, for a new one the working directory)")
 	f.StringVar(&o.approve, "approve", "", "which calls run: ask, auto-edit, never-ask or yolo (default: the session's, else "+approve+")")
 	f.StringArrayVar(&o.allow, "allow", nil, "let the calls of a tool run unasked: `TOOL[:PREFIX]`, e.g. 'bash:git status'; kept by the session")
 	if f.Lookup("deny") == nil { // of approve: the answer
 		f.StringArrayVar(&o.deny, "deny", nil, "never let calls of a tool run: `TOOL[:PREFIX]`; kept by the session")
 	}
-	f.IntVar(&o.maxSteps, "max-steps", 0, "end a turn after `N` steps (0 = 50)")
+	f.IntVar(&o.maxSteps, "max-steps", 0, "end a turn after `N` steps (0 = as configured, else 50)")
 	_ = cmd.RegisterFlagCompletionFunc("approve", cobra.FixedCompletions([]string{"ask", "auto-edit", "never-ask", "yolo"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // options checks the flags and reads the script: everything that can be wrong before anything is opened.
 func (o *workFlags) options(c *cli, fresh bool) (app.WorkOptions, error) {
-	w := app.WorkOptions{MaxSteps: o.maxSteps}
+	var w app.WorkOptions
+	var approve tool.Policy
 	var err error
 	if o.maxSteps < 0 {
 		return w, &app.UsageError{What: "--max-steps", Why: "it is below 0", Hint: "0 means the default"}
 	}
 	if o.approve != "" {
-		if w.Approve, err = tool.ParsePolicy(o.approve); err != nil {
+		if approve, err = tool.ParsePolicy(o.approve); err != nil {
 			return w, &app.UsageError{What: "--approve " + o.approve, Why: "there is no such policy", Hint: "it is one of ask, auto-edit, never-ask, yolo"}
 		}
 	}
-	if w.Rules, err = app.Rules(o.allow, o.deny); err != nil {
+	rules, err := app.Rules(o.allow, o.deny)
+	if err != nil {
 		return w, err
 	}
+	cwd := ""
 	if fresh || c.cwd != "" {
-		if w.Cwd, err = app.CheckCwd(c.cwd); err != nil {
+		if cwd, err = app.CheckCwd(c.cwd); err != nil {
 			return w, err
 		}
 	}
-	w.Script, w.Route, err = app.CheckRun(o.script, o.model)
+	w, err = app.CheckRun(o.script, o.model, c.config, cwd)
+	w.Approve, w.Rules, w.Cwd, w.MaxSteps = approve, rules, cwd, o.maxSteps
 	return w, err
 }
 
