@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -47,6 +48,15 @@ func (a *App) Inspect(ctx context.Context, id session.ID, at *session.Seq) (*Ins
 // inspection folds prefix, which is snap's or the beginning of it.
 func (a *App) inspection(snap *store.Snapshot, stat store.Stat, prefix session.Prefix) (*Inspection, error) {
 	st, err := session.Fold(snap.Header, a.Registry, prefix)
+	var hurt *store.DamagedError
+	if errors.As(err, &hurt) && len(snap.Damage) == 0 && len(hurt.Ranges) > 0 {
+		// Found only now, because it lies beside the log: a value that one event needs. What is before it can be read.
+		if r := hurt.Ranges[0]; r.First >= 0 && r.First < prefix.Len() {
+			snap.Damage = hurt.Ranges
+			prefix = session.Sub(prefix, r.First)
+			st, err = session.Fold(snap.Header, a.Registry, prefix)
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading session %s: %w", stat.ID, err)
 	}

@@ -177,12 +177,14 @@ func (s *Store) internal(ctx context.Context, id, owner session.ID, ev session.E
 	case medium != nil:
 		return session.Event{}, fmt.Errorf("filestore: event %d: %w", ev.Seq, medium)
 	case err != nil:
-		why := err.Error()
+		why := "is not what it names: " + err.Error()
 		if de, ok := errors.AsType[*store.DamagedError](err); ok {
-			why = de.Ranges[0].Detail
+			why = "is bad: " + de.Ranges[0].Detail
+		} else if errors.Is(err, store.ErrNotFound) {
+			why = "is gone"
 		}
 		return session.Event{}, &store.DamagedError{ID: id, Owner: owner, Ranges: []store.Range{{
-			File: file, First: ev.Seq, Last: ev.Seq, Detail: fmt.Sprintf("event %d needs it: %s", ev.Seq, why)}}}
+			File: file, First: ev.Seq, Last: ev.Seq, Detail: fmt.Sprintf("the text that event %d needs %s", ev.Seq, why)}}}
 	}
 	ev.Data = data
 	return ev, nil

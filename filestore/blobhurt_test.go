@@ -66,6 +66,15 @@ func TestHurtBlob(t *testing.T) {
 					t.Errorf("%s: %v", how, err)
 				}
 			}
+			peek := must[*store.Snapshot](t)(s.Peek(t.Context(), subject))
+			for _, q := range []session.Seq{6, 8, 5, 9, 0} { // what stands around it can be read
+				if ev, err := peek.Prefix.At(q); err != nil || !same(ev, events(q, 1)[0]) {
+					t.Errorf("peek at %d: %v, %v", q, ev, err)
+				}
+			}
+			if _, err := peek.Prefix.At(7); !errors.Is(err, store.ErrDamaged) {
+				t.Errorf("peek at 7: %v", err)
+			}
 			// A tail that a Stat has to look at twice does not need the blob.
 			path := filepath.Join(s.dir(subject), segmentName(0))
 			b, _ := os.ReadFile(path)

@@ -143,9 +143,12 @@ func (p *peeked) read(ctx context.Context, path string, seq, end session.Seq) ([
 		case e != nil && raw.Seq == seq:
 			failed = e
 			return false
-		case e != nil: // nobody asked for this one
+		case e != nil: // nobody asked for this one, but there must be no gap
+			if raw.Seq > seq {
+				return false
+			}
 			evs = evs[:0]
-			return raw.Seq < seq
+			return true
 		case len(evs) > 0 && ev.Seq != evs[len(evs)-1].Seq+1:
 			if ev.Seq > seq {
 				return false
