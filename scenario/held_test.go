@@ -24,6 +24,7 @@ func checkBusy(b *box, id string, pid int, program string) {
 	for _, args := range [][]string{
 		{"run", "let me in", "--session", id, "--script", script, "--cwd", b.ws},
 		{"title", id, "let me in"},
+		{"approve", id, "--no-run"},
 	} {
 		r := b.strand(append(args, "--json")...)
 		if r.code != 3 {

@@ -195,6 +195,11 @@ func TestP6_TwoProcessesOneSession(t *testing.T) {
 			}
 			// One more through the command, which has its own words for it.
 			checkBusy(b, p6ID, a.cmd.Process.Pid, "scenario")
+			// Readers through the export, while it is written.
+			var exports []string
+			for range 5 {
+				exports = append(exports, b.ok("export", p6ID, "--no-redact").out)
+			}
 			var reports []string
 			for _, p := range ps {
 				out, ok := p.next()
@@ -210,6 +215,17 @@ func TestP6_TwoProcessesOneSession(t *testing.T) {
 			}
 			for _, out := range reports {
 				decode[rivalReport](t, out).check(t, l, a.cmd.Process.Pid)
+			}
+			had := -1
+			for _, out := range append(exports, b.ok("export", p6ID, "--no-redact").out) {
+				n := exportedPrefix(t, out, l)
+				if n < had {
+					t.Errorf("an export has %d records, the one before it had %d", n, had)
+				}
+				had = n
+			}
+			if had != 200 {
+				t.Errorf("the last export has %d records, want 200", had)
 			}
 			a.kill()
 			a.wait()
@@ -276,4 +292,30 @@ func TestP6_TwoProcessesOneSession(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// exportedPrefix checks that an export is whole in itself and a prefix of the log, and returns its records' number.
+func exportedPrefix(t *testing.T, out string, l storedLog) int {
+	t.Helper()
+	lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+	first := decode[struct {
+		Events int `json:"events"`
+	}](t, lines[0])
+	n := 0
+	for _, line := range lines[1:] {
+		e, err := parseEntry([]byte(line))
+		if err != nil {
+			t.Errorf("an export while another process writes: %v", err)
+			return n
+		}
+		if n >= len(l.recs) || e.event != l.recs[n].event || e.Chain[:16] != l.recs[n].Chain[:16] {
+			t.Errorf("record %d of an export is %s, which is not in the final log", n, line)
+			return n
+		}
+		n++
+	}
+	if n != first.Events {
+		t.Errorf("an export has %d records, and promises %d", n, first.Events)
+	}
+	return n
 }
