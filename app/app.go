@@ -14,6 +14,7 @@
 //	inspect.go   a session as it is stored, or as it was then
 //	doctor.go    what is wrong, and what is only worth knowing
 //	change.go    fork, undo, redo, title
+//	import.go    files of other programs
 package app
 
 import (
@@ -27,6 +28,8 @@ import (
 
 	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/filestore"
+	"github.com/strandline-dev/strandline/importer"
+	"github.com/strandline-dev/strandline/importer/dsh"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 )
@@ -54,7 +57,7 @@ func Open(o Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	reg, err := session.NewRegistry(append([][]session.Kind{agent.Kinds()}, o.Kinds...)...)
+	reg, err := session.NewRegistry(append([][]session.Kind{agent.Kinds(), importer.Kinds(), dsh.Kinds()}, o.Kinds...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -244,6 +244,7 @@ type Stat struct {
 	Waiting      []Question     `json:"waiting"` // for a person
 	Boundaries   []session.Seq  `json:"boundaries"`
 	Holder       *Holder        `json:"holder"`
+	Lineage      *Lineage       `json:"lineage,omitzero"` // of an imported session
 }
 
 // Report returns the facts of the session.

@@ -35,6 +35,31 @@ func (s *Store) CreateFork(ctx context.Context, h session.Header, own []session.
 	if err := s.checkParent(ctx, h); err != nil {
 		return err
 	}
+	return s.placeWhole(ctx, h, store.Pos{Next: h.SeedLength, Link: h.Parent.Link}, own)
+}
+
+// Take stores a session that was made elsewhere.
+func (s *Store) Take(ctx context.Context, h session.Header, events []session.Event) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if _, err := record.AppendHeader(nil, h); err != nil {
+		return err
+	}
+	if h.Parent != nil {
+		return fmt.Errorf("filestore: %s names a parent: that is a fork", h.ID)
+	}
+	if err := s.writable(); err != nil {
+		return err
+	}
+	if err := s.free(h.ID); err != nil {
+		return err
+	}
+	return s.placeWhole(ctx, h, store.Pos{}, events)
+}
+
+// placeWhole stores a session whose own events begin at at.
+func (s *Store) placeWhole(ctx context.Context, h session.Header, at store.Pos, own []session.Event) error {
 	w := &writer{s: s, id: h.ID, hdr: h, dir: s.dir(h.ID), created: true, since: s.opt.Now()}
 	if err := s.reserve(h.ID, w); err != nil {
 		return err
@@ -42,7 +67,6 @@ func (s *Store) CreateFork(ctx context.Context, h session.Header, own []session.
 	defer w.Close()
 	w.op.Lock()
 	defer w.op.Unlock()
-	at := store.Pos{Next: h.SeedLength, Link: h.Parent.Link}
 	w.start(&logScan{hdr: h, pos: at, synced: session.None})
 	lock, err := s.shareStore(ctx)
 	if err != nil {

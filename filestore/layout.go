@@ -74,6 +74,7 @@ var (
 	_ store.Store  = (*Store)(nil)
 	_ store.Forker = (*Store)(nil)
 	_ store.Lister = (*Store)(nil)
+	_ store.Taker  = (*Store)(nil)
 	_ store.Blobs  = (*Store)(nil)
 
 	_ store.Verifier = (*Store)(nil)

@@ -179,7 +179,7 @@ func (s *Store) scanOnce(ctx context.Context, id session.ID, check func(*record.
 		return nil, err
 	}
 	if len(names) == 0 {
-		if h.Parent == nil {
+		if !h.MayBeEmpty() {
 			l.hurt(id, store.Range{File: dir, First: 0, Last: session.None, Detail: "it has no segment"})
 		}
 		return l, nil

@@ -119,7 +119,7 @@ func (s *Store) statFiles(ctx context.Context, st *store.Stat, dir string) error
 		}
 	}
 	if len(names) == 0 {
-		if h.Parent == nil {
+		if !h.MayBeEmpty() {
 			st.State, st.Reason = store.StateDamaged, "it has no segment"
 		}
 		return nil

@@ -65,6 +65,36 @@ func (s *Store) CreateFork(ctx context.Context, h session.Header, own []session.
 	return nil
 }
 
+// Take stores a session that was made elsewhere.
+func (s *Store) Take(ctx context.Context, h session.Header, events []session.Event) error {
+	head, err := record.AppendHeader(nil, h)
+	if err != nil {
+		return err
+	}
+	if h.Parent != nil {
+		return fmt.Errorf("memstore: %s names a parent: that is a fork", h.ID)
+	}
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	m := s.mem
+	defer m.mu.Unlock()
+	if err := m.taken(h.ID); err != nil {
+		return err
+	}
+	l := &log{header: h, bytes: int64(len(head)), activity: h.CreatedAt}
+	b, err := m.encode(h.ID, l.pos, events)
+	if err != nil {
+		return err
+	}
+	l.add(b, events)
+	if m.logs == nil {
+		m.logs = map[session.ID]*log{}
+	}
+	m.logs[h.ID] = l
+	return nil
+}
+
 // linkBefore returns the link of the record before seq n of l.
 func (m *Memory) linkBefore(l *log, n session.Seq) (session.Link, error) {
 	if n > l.pos.Next {

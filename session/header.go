@@ -57,11 +57,31 @@ type OriginSpan struct {
 	End Seq `json:"end"`
 }
 
-// Imported names the file that a session was imported from.
+// Imported names the file that a session was imported from, and what that file said of its origin: an
+// import holds all its events itself, whatever it shared with another session where it came from.
 type Imported struct {
 	Tool   string `json:"tool"`
-	SHA256 string `json:"sha256"`
+	SHA256 string `json:"sha256"` // of the file, in hexadecimal
 	Events Seq    `json:"events"`
+
+	Source string `json:"source,omitzero"` // the session's id there
+	// Older is an earlier import of the same session, when the file was shorter: its events begin this one.
+	Older ID `json:"older,omitzero"`
+	// Parent is the id there of the session that it was forked from, or made by; SeedLength is how many
+	// events it has from it, and Origin what it was made for.
+	Parent     string `json:"parent,omitzero"`
+	SeedLength Seq    `json:"seedLength,omitzero"`
+	Origin     string `json:"origin,omitzero"`
+	// Tail is what stood behind the last whole line: Bytes in all, and the first of them.
+	Tail *Tail `json:"tail,omitzero"`
+
+	Extra jsontext.Value `json:",embed"` // members this version does not know; kept
+}
+
+// Tail is a torn end of an imported file.
+type Tail struct {
+	Bytes int64  `json:"bytes"`
+	Raw   []byte `json:"raw"` // base64 in JSON
 }
 
 // OwnFrom is the seq below which queue and open questions are not this session's own: a fork does not
@@ -72,6 +92,21 @@ func (h Header) OwnFrom() Seq {
 		n = max(n, h.Imported.Events)
 	}
 	return n
+}
+
+// Shared is how many of the first events were logged by another session: their usage counts there.
+func (h Header) Shared() Seq {
+	n := h.SeedLength
+	if h.Imported != nil {
+		n = max(n, h.Imported.SeedLength)
+	}
+	return n
+}
+
+// MayBeEmpty reports whether a session with this header can be stored without an event: a fork of an empty
+// source, and the import of a file that held none.
+func (h Header) MayBeEmpty() bool {
+	return h.Parent != nil || h.Imported != nil && h.Imported.Events == 0
 }
 
 // Origin returns the session that logged seq: h.ID, or an ancestor for an inherited seq.

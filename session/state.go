@@ -364,7 +364,7 @@ func (s *State) foldUsage(ev *Event, usage jsontext.Value) {
 	}
 	s.usage = s.usage.Add(u)
 	s.told++
-	if ev.Seq >= s.header.SeedLength {
+	if ev.Seq >= s.header.Shared() {
 		s.ownUsage = s.ownUsage.Add(u)
 		s.ownTold++
 	}

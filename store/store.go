@@ -1,7 +1,7 @@
 // Package store is the seam between sessions and whatever keeps them: the interfaces a driver
 // implements, the errors it answers with, and what is built on the seam alone (Load, Fork).
 //
-// A driver implements Store and as many of the capabilities (Forker, Lister, Verifier, Blobs) as it can; they
+// A driver implements Store and as many of the capabilities (Forker, Taker, Lister, Verifier, Blobs) as it can; they
 // are found by type assertion. The suite in package storetest is the contract in executable form: a
 // driver that passes it can be used anywhere.
 //
@@ -175,6 +175,13 @@ type Forker interface {
 	CreateFork(ctx context.Context, h session.Header, own []session.Event) error
 	// LinkAt returns the link of the stored event at seq, and syncs the source up to it.
 	LinkAt(ctx context.Context, id session.ID, seq session.Seq) (session.Link, error)
+}
+
+// Taker takes in a session that was made elsewhere.
+type Taker interface {
+	// Take stores a session with its first events (there may be none), all or nothing: when it returns
+	// everything is synced. The header names no parent. ErrExists if the id is taken.
+	Take(ctx context.Context, h session.Header, events []session.Event) error
 }
 
 // Lister lists sessions.

@@ -52,7 +52,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		tests []test
 	}{
 		{"Create", createTests}, {"Open", openTests}, {"Append", appendTests}, {"Events", eventTests},
-		{"Read", readTests}, {"Stat", statTests}, {"List", listTests}, {"Fork", forkTests}, {"Blobs", blobTests},
+		{"Read", readTests}, {"Stat", statTests}, {"List", listTests}, {"Fork", forkTests}, {"Take", takeTests}, {"Blobs", blobTests},
 		{"Fence", fenceTests}, {"Crowd", crowdTests}, {"Model", modelTests},
 	}
 	for _, g := range groups {

@@ -141,5 +141,10 @@ func (c *cli) rowLine(r app.Row, anyProject bool) string {
 
 func turns(n int) string { return fmt.Sprintf("%dt", n) }
 
-// when prints a time of a log in the user's zone.
-func when(ms int64) string { return time.UnixMilli(ms).Local().Format("2006-01-02 15:04") }
+// when prints a time of a log in the user's zone. An imported log may not know its times.
+func when(ms int64) string {
+	if ms <= 0 {
+		return "time unknown    "
+	}
+	return time.UnixMilli(ms).Local().Format("2006-01-02 15:04")
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -39,7 +40,7 @@ func (c *cli) showCmd() *cobra.Command {
 					return err
 				}
 				defer ins.Close()
-				if err := c.show(a, ins, o); err != nil {
+				if err := c.show(cmd.Context(), a, ins, o); err != nil {
 					return err
 				}
 				if err := c.out.Flush(); err != nil {
@@ -73,7 +74,7 @@ func (o showFlags) check() error {
 	return nil
 }
 
-func (c *cli) show(a *app.App, ins *app.Inspection, o showFlags) error {
+func (c *cli) show(ctx context.Context, a *app.App, ins *app.Inspection, o showFlags) error {
 	from, to := session.Seq(o.from), ins.Prefix.Len()
 	if o.to >= 0 {
 		to = min(to, session.Seq(o.to)+1)
@@ -97,15 +98,21 @@ func (c *cli) show(a *app.App, ins *app.Inspection, o showFlags) error {
 			return err
 		}
 		return c.object(messages)
-	case o.stat:
-		if c.json {
-			return c.object(ins.Report())
-		}
-		c.printStat(ins.Report())
-		return nil
 	}
-	if !c.json && ins.Snap.Header.ID != "" { // without a header there is nothing to show
-		c.printHead(ins.Report())
+	if o.stat || !c.json && ins.Snap.Header.ID != "" { // without a header there is nothing to show
+		report := ins.Report()
+		var err error
+		if report.Lineage, err = a.Lineage(ctx, ins); err != nil {
+			return err
+		}
+		switch {
+		case o.stat && c.json:
+			return c.object(report)
+		case o.stat:
+			c.printStat(report)
+			return nil
+		}
+		c.printHead(report)
 	}
 	for e, err := range ins.Transcript(min(from, to), to, a.Registry) {
 		if err != nil {
@@ -136,6 +143,9 @@ func (c *cli) printHead(s app.Stat) {
 		line += fmt.Sprintf(" · fork of %s at %d", p.ID, p.Seq)
 	}
 	fmt.Fprintln(c.out, c.paint(dim, line))
+	if l := s.Lineage.String(); l != "" {
+		fmt.Fprintln(c.out, c.paint(dim, safeLine(l)))
+	}
 }
 
 // resultLines is how many lines of a tool's result a transcript shows.

@@ -1,0 +1,173 @@
+// Package native reads a session that this program exported as one file (docs/format.md, "Export"): the header,
+// the records as they were stored, and the large values that they refer to. Every sum and every link is
+// verified; what does not fit ends the import with an error, because a copy that is not known to be whole must
+// not pass for the session.
+//
+// A file that is cut off is read as far as its records are good.
+package native
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/strandline-dev/strandline/importer"
+	"github.com/strandline-dev/strandline/record"
+	"github.com/strandline-dev/strandline/session"
+)
+
+// Name is the name of the format.
+const Name = "native"
+
+// Format reads the files. The zero value is ready.
+type Format struct{}
+
+var _ importer.Format = Format{}
+
+// Name returns Name.
+func (Format) Name() string { return Name }
+
+// Sniff knows a file by its first line.
+func (Format) Sniff(head []byte) bool { return record.IsExport(head) }
+
+// reader is one pass over a file.
+type reader struct {
+	blobs importer.Blobs
+	emit  func(session.Event) error
+	log   importer.Log
+	head  record.Export
+	link  session.Link
+	line  int
+}
+
+// Read reads a file.
+func (Format) Read(ctx context.Context, src io.Reader, blobs importer.Blobs, emit func(session.Event) error) (*importer.Log, error) {
+	r := &reader{blobs: blobs, emit: emit}
+	lines := importer.NewLines(src)
+	for {
+		line, err := lines.Next()
+		if err == io.EOF {
+			break
+		}
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+		r.line++
+		switch {
+		case r.line == 1:
+			err = r.first(line.Text)
+		case !line.LF && !whole(line):
+			r.log.Tail = importer.Cut(line.Text, line.Bytes)
+		case line.TooLong():
+			err = fmt.Errorf("it has %d bytes: no record is so long", line.Bytes)
+		case record.IsBlob(line.Text):
+			err = r.blob(ctx, line.Text)
+		case bytes.HasPrefix(line.Text, []byte(`{"seq":`)):
+			err = r.record(ctx, line.Text)
+		default:
+			r.log.Fidelity.Drop("lines of a later version", 1)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", r.line, err)
+		}
+	}
+	if r.line == 0 {
+		return nil, importer.ErrNotThis
+	}
+	if n := r.head.Events; r.log.Events < n {
+		r.log.Copy = true
+		r.log.Fidelity.Drop("events that the file says it has, and has not", int64(n-r.log.Events))
+	}
+	if r.head.Incomplete != "" {
+		r.log.Copy = true
+		r.log.Fidelity.Drop("what was not exported: "+r.head.Incomplete, 1)
+	}
+	r.log.Fidelity.Sort()
+	return &r.log, nil
+}
+
+// whole reports whether a last line without LF is all of it.
+func whole(line importer.Line) bool {
+	if line.TooLong() {
+		return false
+	}
+	_, err := record.Parse(line.Text)
+	_, _, blobErr := record.ParseBlob(line.Text)
+	return err == nil || blobErr == nil
+}
+
+func (r *reader) first(line []byte) error {
+	head, err := record.ParseExport(line)
+	var newer *record.FormatError
+	switch {
+	case errors.As(err, &newer):
+		return &importer.VersionError{Tool: Name, Have: newer.Major, Know: session.Format}
+	case err != nil && !record.IsExport(line):
+		return importer.ErrNotThis
+	case err != nil:
+		return err
+	}
+	r.head = head
+	r.log.Header = &head.Header
+	r.log.Source = string(head.Header.ID)
+	if n := head.Redacted; n != nil && *n > 0 {
+		r.log.Copy = true
+		r.log.Fidelity.Drop("credentials that were taken out when it was exported; its records are linked anew", int64(*n))
+	}
+	return nil
+}
+
+func (r *reader) blob(ctx context.Context, line []byte) error {
+	name, content, err := record.ParseBlob(line)
+	if err != nil || r.blobs == nil {
+		return err
+	}
+	got, err := r.blobs.PutBlob(ctx, bytes.Clone(content))
+	if err == nil && got != name {
+		err = fmt.Errorf("the store calls the blob %s %s", name, got)
+	}
+	return err
+}
+
+func (r *reader) record(ctx context.Context, line []byte) error {
+	raw, err := record.Parse(line)
+	if err != nil {
+		return err
+	}
+	ev := raw.Event()
+	if ev.Seq != r.log.Events {
+		return fmt.Errorf("the record has seq %d, %d is the next", ev.Seq, r.log.Events)
+	}
+	if err := raw.Valid(); err != nil {
+		return err
+	}
+	link, ok := raw.CheckLink(r.link)
+	if !ok {
+		return fmt.Errorf("the record at seq %d is not the one that followed: its link is wrong", ev.Seq)
+	}
+	r.link = link
+	if r.blobs != nil {
+		ev.Data, err = record.Internalize(ev.Data, func(name string) ([]byte, error) { return r.blobs.GetBlob(ctx, name) })
+		if err != nil {
+			return err
+		}
+		data, err := session.CheckData(ev.Data)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(data, ev.Data) {
+			return fmt.Errorf("the data at seq %d is not in the form in which a log keeps it", ev.Seq)
+		}
+		ev.Data = jsontext.Value(data)
+	}
+	r.log.Events++
+	r.log.Fidelity.Kept++
+	return r.emit(ev)
+}
