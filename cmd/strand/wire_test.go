@@ -164,3 +164,34 @@ func TestFaultsOverTheWire(t *testing.T) {
 		})
 	}
 }
+
+// A service that falls silent is left at Ctrl-C: what it said is kept, and the session goes on.
+func TestStallOverTheWire(t *testing.T) {
+	t.Parallel()
+	w := newWired(t, "{\"text\":\"I begin.\",\"fault\":\"stall\"}\n{\"text\":\"Fine.\"}\n")
+	run := w.start("run", "--config", "config.toml", "--output", "stream-json", "go")
+	for {
+		line := run.line()
+		if line == "" {
+			t.Fatalf("nothing came: %s", run.err.String())
+		}
+		if strings.Contains(line, `"type":"delta"`) {
+			break
+		}
+	}
+	if err := run.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	var rest strings.Builder
+	for line := run.line(); line != ""; line = run.line() {
+		rest.WriteString(line)
+	}
+	_ = run.cmd.Wait()
+	if code := run.cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(rest.String(), `"interrupted":true`) || !strings.Contains(rest.String(), `"kind":"aborted"`) {
+		t.Errorf("exit code %d: %s %s", code, rest.String(), run.err.String())
+	}
+	if r := w.run(0, "--continue", "go on"); !strings.Contains(r.out, "Fine.") {
+		t.Errorf("%s %s", r.out, r.errOut)
+	}
+	w.checkLog()
+}
