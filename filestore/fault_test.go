@@ -7,7 +7,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 	"github.com/strandline-dev/strandline/vfs"
@@ -93,7 +92,7 @@ func breakOne(t *testing.T, sc scenario, rule vfs.Rule, k int) bool {
 	if len(got) < have || len(got) <= int(acked) {
 		t.Fatalf("%s: only %d events are left", at, len(got))
 	}
-	if d := cmp.Diff(events(0, len(got)), got); d != "" {
+	if d := difference(events(0, len(got)), got); d != "" {
 		t.Fatalf("%s: wrong events:\n%s", at, d)
 	}
 	st, err := s.Stat(t.Context(), subject)
