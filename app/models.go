@@ -98,7 +98,11 @@ func (m models) Provider(name string) (llm.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return llm.Watch(p, idleModel, func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }), nil
+	idle := idleModel
+	if c, ok := m.cfg.Provider(name); ok && m.script == nil && c.Idle.IsSet() {
+		idle = c.Idle.V
+	}
+	return llm.Watch(p, idle, func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }), nil
 }
 
 func (m models) provider(name string) (llm.Provider, error) {

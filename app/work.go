@@ -12,6 +12,7 @@ import (
 	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/config"
 	"github.com/strandline-dev/strandline/keeper"
+	"github.com/strandline-dev/strandline/llm"
 	"github.com/strandline-dev/strandline/llm/script"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
@@ -44,7 +45,7 @@ type Work struct {
 	free  func()      // lets the connections to the model go
 }
 
-// idleModel is how long a model may say nothing before its request is given up.
+// idleModel is how long a model may say nothing before its request is given up, unless the configuration says.
 const idleModel = 5 * time.Minute
 
 // Begin opens or makes a session and an agent for it. A new session is not stored before its first accepted
@@ -340,11 +341,23 @@ func (w *Work) Outcome() error {
 			if r.Error.Code != "" {
 				e.Code = r.Error.Code
 			}
+			if first := remedies[llm.Code(e.Code)]; first != "" {
+				e.Hint = first + ", then " + goOn
+			}
 		}
 	default:
 		e.Hint = goOn
 	}
 	return e
+}
+
+// remedies are what a person can do about a failure before the next try.
+var remedies = map[llm.Code]string{
+	llm.CodeAuth:              "strand config shows where the key comes from: set the right one",
+	llm.CodeMissingCredential: "strand config shows where the key is looked for: set it",
+	llm.CodeQuota:             "pay the service, or name another model with --model",
+	llm.CodeContextWindow:     "name a model that takes more with --model, or take the last turn back with strand undo",
+	llm.CodeTransport:         "see whether the service runs and strand config has its address",
 }
 
 // sessions is the durable side of the agents: a keeper.

@@ -118,6 +118,7 @@ type providerTable struct {
 	KeyEnv  *string `toml:"key_env"`
 	Key     *string `toml:"key"`
 	Dialect *string `toml:"dialect"`
+	Idle    *string `toml:"idle_timeout"`
 }
 
 type modelTable struct {

@@ -54,6 +54,8 @@ func TestErrors(t *testing.T) {
 		{"other kind", "[providers.mine]\nkind = \"soap\"\nbase_url = \"http://h\"", "-", "providers.mine.kind: there is no such kind"},
 		{"address missing", "[providers.mine]\nkind = \"openai\"", "-", "providers.mine.base_url: it is missing"},
 		{"bad address", "[providers.mine]\nkind = \"openai\"\nbase_url = \"bad\"", "-", "providers.mine: bad address"},
+		{"no patience", mine + "idle_timeout = \"0s\"", "-", "providers.mine.idle_timeout: it is not a length of time above 0"},
+		{"patience without a unit", mine + "idle_timeout = \"90\"", "-", "providers.mine.idle_timeout: it is not a length of time above 0"},
 		{"two keys", mine + "key = \"" + key + "\"\nkey_env = \"K\"", "-", "providers.mine: it has both key and key_env"},
 		{"empty key", mine + "key = \" \"", "-", "providers.mine.key: it is empty"},
 		{"no variable", mine + "key_env = \"$K\"", "-", "providers.mine.key_env: it is not the name of a variable"},

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // KindOpenAI is the kind of a provider that speaks OpenAI's chat completions; so far the only one.
@@ -15,8 +16,10 @@ type Provider struct {
 	BaseURL Value[string]
 	Dialect Value[string]
 	KeyEnv  Value[string] // the variable that holds the key; not set: see Key
-	key     Value[secret] // given in a file
-	getenv  func(string) string
+	// Idle is how long the service may say nothing before a request is given up; not set: as long as the program says.
+	Idle   Value[time.Duration]
+	key    Value[secret] // given in a file
+	getenv func(string) string
 }
 
 // secret yields text that nothing prints: fmt cannot see into a function, also where it does not ask String.
@@ -71,6 +74,13 @@ func (p *Provider) fill(name string, t providerTable, preset bool, o Options) er
 	set(&p.Kind, t.Kind, o.User)
 	set(&p.BaseURL, t.BaseURL, o.User)
 	set(&p.Dialect, t.Dialect, o.User)
+	if t.Idle != nil {
+		d, err := time.ParseDuration(*t.Idle)
+		if err != nil || d <= 0 {
+			return bad(".idle_timeout", "it is not a length of time above 0", "for example idle_timeout = \"90s\"")
+		}
+		p.Idle = Value[time.Duration]{d, o.User}
+	}
 	switch {
 	case t.Key != nil && t.KeyEnv != nil:
 		return bad("", "it has both key and key_env", "leave one of them out")
@@ -169,6 +179,9 @@ func (c *Config) Settings() []Setting {
 		addText(at+"kind", p.Kind)
 		addText(at+"base_url", p.BaseURL)
 		addText(at+"dialect", p.Dialect)
+		if p.Idle.IsSet() {
+			add(at+"idle_timeout", p.Idle.V.String(), p.Idle.Origin)
+		}
 		switch k, err := p.Key(); {
 		case p.key.IsSet():
 			add(at+"key", "set, hidden", p.key.Origin)

@@ -23,6 +23,7 @@ func (c *cli) configCmd() *cobra.Command {
 			"  kind = \"openai\"              # speaks OpenAI's chat completions\n" +
 			"  base_url = \"http://localhost:8000/v1\"\n" +
 			"  key_env = \"MY_KEY\"           # or key = \"..\", or neither\n" +
+			"  idle_timeout = \"10m\"         # how long it may say nothing (default 5m)\n" +
 			"  dialect = \"vllm\"             # generic, openai, deepseek, openrouter, ollama, vllm, llama.cpp\n" +
 			"  [models.\"mine/some-model\"]\n" +
 			"  context_window = 131072      # tokens\n\n" +

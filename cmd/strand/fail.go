@@ -43,7 +43,7 @@ func (f *failure) Error() string {
 	}
 	s += f.why
 	if f.hint != "" {
-		s += "; " + f.hint
+		s = strings.TrimSuffix(s, ".") + "; " + f.hint // a service's sentence goes on
 	}
 	return safeLine(s)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/app"
@@ -90,7 +91,7 @@ func (p *printer) notice(n agent.Notice) {
 		p.spin.wait("waiting for the model")
 	case agent.NoticeRetry:
 		p.streamed = ""
-		p.do("the model failed (%s): %s; attempt %d in %s", n.Code, n.Text, n.Attempt+1, n.Delay)
+		p.warn("the model failed (%s): %s; attempt %d in %v", n.Code, strings.TrimSuffix(n.Text, "."), n.Attempt+1, n.Delay.Round(10*time.Millisecond))
 		p.spin.wait("waiting to try again")
 	case agent.NoticeNotSaved:
 		p.warn("not saved: %v", n.Err)

@@ -45,10 +45,15 @@ func (p *place) file(name, text string) string {
 	return path
 }
 
+// env keeps the configuration of whoever runs the tests out of them.
+func (p *place) env() []string {
+	return []string{"STRANDLINE_HOME=" + p.store, "HOME=" + filepath.Dir(p.store), "XDG_CONFIG_HOME="}
+}
+
 func (p *place) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(strand, args...)
 	cmd.Dir = p.work
-	cmd.Env = append(os.Environ(), "STRANDLINE_HOME="+p.store)
+	cmd.Env = append(os.Environ(), p.env()...)
 	return cmd
 }
 
@@ -420,7 +425,7 @@ func TestNotSaved(t *testing.T) {
 	chmodAll(t, filepath.Dir(p.store), 0o777, 0o644)
 	cmd := exec.Command("sh", "-c", `ulimit -f 32; exec "$@"`, "sh", strand, "run", "--script", script, "--approve", "yolo", "--json", "go")
 	cmd.Dir = p.work
-	cmd.Env = append(os.Environ(), "STRANDLINE_HOME="+p.store, "TMPDIR="+tmp)
+	cmd.Env = append(append(os.Environ(), p.env()...), "TMPDIR="+tmp)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	r := finish(t, cmd)
 	if r.code != 6 || !strings.Contains(r.errOut, "not saved") {
