@@ -39,9 +39,12 @@ func (c *cli) fakeLLMCmd() *cobra.Command {
 				if s.Left {
 					left = " (the client left)"
 				}
-				if s.Line == 0 {
+				switch {
+				case s.Number == 0:
+					c.note("%s", s.What)
+				case s.Line == 0:
 					c.note("request %d: %s", s.Number, s.What)
-				} else {
+				default:
 					c.note("request %d: line %d: %s%s", s.Number, s.Line, s.What, left)
 				}
 			}

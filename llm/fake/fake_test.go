@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -453,6 +454,27 @@ func TestNotARequest(t *testing.T) {
 		if resp.StatusCode != c.want || !json.Valid(body) {
 			t.Errorf("%+v: %d %s", c, resp.StatusCode, body)
 		}
+	}
+}
+
+// TestHalfARequest: a client that dies while it asks has asked nothing.
+func TestHalfARequest(t *testing.T) {
+	s := serve(t, `{"text":"a"}`)
+	conn, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(s.url, "http://"), "/v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+	conn.Close()
+	if v := <-s.served; v.Number != 0 || !v.Left {
+		t.Errorf("%+v", v)
+	}
+	if g := s.get(t, t.Context(), hello); g.text != "a" {
+		t.Errorf("%+v", g)
+	}
+	s.stop()
+	if n := strings.Count(s.record.String(), "\n"); n != 1 {
+		t.Errorf("recorded:\n%s", s.record)
 	}
 }
 

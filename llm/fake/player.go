@@ -21,7 +21,6 @@ type player struct {
 	sleep func(context.Context, time.Duration) error
 	n     int
 	key   string
-	begun bool // headers are sent
 	abort bool // the connection is to be closed in the middle of the body
 }
 

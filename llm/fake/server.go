@@ -10,6 +10,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,7 +27,7 @@ import (
 type Options struct {
 	Script *script.Script
 
-	// Record gets one line of JSON per request before it is answered: its number, method and path, the
+	// Record gets one line of JSON per whole request before it is answered: its number, method and path, the
 	// line of the script that answers it or why it was refused, the SHA-256 of the body and the body as
 	// it came (a string if it is not JSON on one line). Headers, and so credentials, are not recorded.
 	// Nil records nothing. Writes are not concurrent; one that fails fails the request.
@@ -41,7 +42,7 @@ type Options struct {
 
 // Served is what became of one request.
 type Served struct {
-	Number int    // of the request, from 1
+	Number int    // of the request, from 1; 0 if it did not come in whole
 	Line   int    // of the script, from 1; 0 if none was used
 	What   string // in a few words, e.g. "reply", "reset", "429 RATE_LIMIT", "refused: .."
 	Left   bool   // the client left before the end
@@ -123,10 +124,17 @@ func (s *Server) answer(p wire, w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var ref *refusal
 	var req request
+	var long *http.MaxBytesError
 	ct, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	switch {
-	case err != nil:
+	case errors.As(err, &long):
 		ref = &refusal{status: http.StatusRequestEntityTooLarge, message: "the request was not read: " + err.Error()}
+	case err != nil:
+		// Half a request asks nothing: it has no number and is not recorded.
+		if s.opts.Served != nil {
+			s.opts.Served(Served{What: "the client left in the middle of its request", Left: true})
+		}
+		panic(http.ErrAbortHandler)
 	case strings.TrimSpace(ct) != "application/json":
 		ref = &refusal{status: http.StatusUnsupportedMediaType, message: fmt.Sprintf("Unsupported content type %q: send application/json.", ct)}
 	default:
