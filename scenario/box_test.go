@@ -76,6 +76,21 @@ type line struct {
 	DelayMs   int    `json:"delayMs,omitzero"`
 	ChunkMs   int    `json:"chunkMs,omitzero"`
 	Hang      bool   `json:"hang,omitzero"`
+
+	Fault     string   `json:"fault,omitzero"`
+	Error     *failure `json:"error,omitzero"`
+	HeadersMs int      `json:"headersMs,omitzero"`
+	PingMs    int      `json:"pingMs,omitzero"`
+}
+
+// failure is an error of a model service.
+type failure struct {
+	Code         string `json:"code,omitzero"`
+	Status       int    `json:"status,omitzero"`
+	Message      string `json:"message,omitzero"`
+	RetryAfterMs int    `json:"retryAfterMs,omitzero"`
+	InStream     bool   `json:"inStream,omitzero"`
+	HTML         bool   `json:"html,omitzero"`
 }
 
 type call struct {

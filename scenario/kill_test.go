@@ -81,18 +81,34 @@ type victim struct {
 	id      string           // "" until it is stored
 	printed map[int64]string // every event that some life printed as committed
 	hadOpen bool             // a death left a call of unknown outcome
+
+	provider string   // that drives it
+	wire     *wireLog // what was asked over HTTP; nil: the script is played in process
+	serving  *service // of this life
+	seed     uint64
 }
 
 func killOne(t *testing.T, seed uint64, c *tally) {
-	v := &victim{box: newBox(t), r: rand.New(rand.NewPCG(seed, 7)), c: c, printed: map[int64]string{}}
+	v := &victim{box: newBox(t), r: rand.New(rand.NewPCG(seed, 7)), c: c, printed: map[int64]string{}, provider: "script"}
+	v.liveAndDie(func(k task) { v.killedLife(k) })
+	v.openTwice()
+	v.noLitter()
+	c.add("sessions")
+	if v.hadOpen {
+		c.add("sessions: with a call of unknown outcome")
+	}
+}
+
+// liveAndDie kills a session several times, each time in the way of killed, and lets it work to its end.
+func (v *victim) liveAndDie(killed func(task)) {
 	lives := 1 + v.r.IntN(4)
 	var prompts []string
 	for life := range lives {
 		k := newTask(v.r, v.out, life)
 		prompts = append(prompts, k.prompt)
-		v.killedLife(k)
+		killed(k)
 		v.check()
-		if t.Failed() {
+		if v.t.Failed() {
 			return
 		}
 	}
@@ -101,12 +117,6 @@ func killOne(t *testing.T, seed uint64, c *tally) {
 	v.lastLife(k)
 	v.check()
 	v.account(prompts)
-	v.openTwice()
-	v.noLitter()
-	c.add("sessions")
-	if v.hadOpen {
-		c.add("sessions: with a call of unknown outcome")
-	}
 }
 
 // noLitter: what earlier lives of the session left half made is gone when a later one has worked.
@@ -119,7 +129,13 @@ func (v *victim) noLitter() {
 }
 
 func (v *victim) args(k task, output string) []string {
-	args := v.runArgs(k.prompt, k.lines, "--output", output)
+	var args []string
+	if v.wire != nil {
+		v.serving = v.serve(k.lines, v.address())
+		args = v.wireArgs(v.serving, k.prompt, "--output", output)
+	} else {
+		args = v.runArgs(k.prompt, k.lines, "--output", output)
+	}
 	if v.id != "" {
 		args = append(args, "--session", v.id)
 	}
@@ -127,8 +143,7 @@ func (v *victim) args(k task, output string) []string {
 }
 
 // killedLife runs a task and kills it after a random number of printed lines and a moment more.
-func (v *victim) killedLife(k task) {
-	t := v.t
+func (v *victim) killedLife(k task) (killed bool) {
 	if v.id != "" && len(v.log(v.id).openTurn()) > 0 {
 		v.c.add("lives: resumed over an open turn")
 	}
@@ -147,6 +162,12 @@ func (v *victim) killedLife(k task) {
 	}
 	spin(delay)
 	p.kill()
+	return v.died(p, last)
+}
+
+// died takes in what a killed process left; false: it had ended before.
+func (v *victim) died(p *proc, last string) bool {
+	t := v.t
 	code := p.wait()
 	for _, l := range p.seen {
 		v.take(l, "")
@@ -164,6 +185,13 @@ func (v *victim) killedLife(k task) {
 	default:
 		t.Fatalf("the run ended with exit code %d before it was killed:\n%s", code, clip(p.errs.String()))
 	}
+	v.find()
+	return code == -1
+}
+
+// find learns the id of the session, if it is stored.
+func (v *victim) find() {
+	t := v.t
 	ids := v.sessionIDs()
 	switch {
 	case len(ids) == 0 && len(v.printed) == 0:
@@ -239,7 +267,12 @@ func (b *box) stat(id string, args ...string) statResult {
 
 func (b *box) view(id string, args ...string) []message.Message {
 	b.t.Helper()
-	out := b.ok(append([]string{"show", id, "--view", "script", "--json"}, args...)...).out
+	return b.viewFor("script", id, args...)
+}
+
+func (b *box) viewFor(provider, id string, args ...string) []message.Message {
+	b.t.Helper()
+	out := b.ok(append([]string{"show", id, "--view", provider, "--json"}, args...)...).out
 	return decode[[]message.Message](b.t, out)
 }
 
@@ -307,8 +340,8 @@ func (v *victim) check() {
 		}
 	}
 
-	ms := v.view(v.id)
-	if err := checkView(ms); err != nil {
+	ms := v.viewFor(v.provider, v.id)
+	if err := checkViewFor(v.provider, ms); err != nil {
 		t.Errorf("the view is not legal: %v", err)
 	}
 	for _, c := range open {
@@ -322,7 +355,7 @@ func (v *victim) check() {
 	}
 	if n := len(l.recs); n > 0 {
 		at := v.r.IntN(n)
-		if err := checkView(v.view(v.id, "--at", strconv.Itoa(at))); err != nil {
+		if err := checkViewFor(v.provider, v.viewFor(v.provider, v.id, "--at", strconv.Itoa(at))); err != nil {
 			t.Errorf("the view as of seq %d is not legal: %v", at, err)
 		}
 	}

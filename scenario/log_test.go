@@ -322,7 +322,9 @@ func (l storedLog) results(t testing.TB) map[string]int {
 }
 
 // checkView is the strict checker.
-func checkView(ms []message.Message) error { return viewtest.Check(ms, "script") }
+func checkView(ms []message.Message) error { return checkViewFor("script", ms) }
+
+func checkViewFor(provider string, ms []message.Message) error { return viewtest.Check(ms, provider) }
 
 func resultsOf(m message.Message) []message.Block {
 	var out []message.Block
