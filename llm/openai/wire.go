@@ -95,7 +95,7 @@ func parts(v jsontext.Value) (say, think string) {
 // arguments reads what a call's arguments are in a delta.
 func (t toolDelta) arguments() string {
 	if v := t.Function.Arguments; v.Kind() == '{' {
-		return string(v)
+		return strings.ToValidUTF8(string(v), "\uFFFD")
 	}
 	return text(t.Function.Arguments)
 }
