@@ -69,7 +69,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PATH", filepath.Dir(strand)+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("STRANDLINE_HOME", filepath.Join(e.WorkDir, "store"))
 			e.Setenv("TZ", "UTC")
-			return nil
+			return torn(e)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"rc": func(ts *testscript.TestScript, neg bool, args []string) {

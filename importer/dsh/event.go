@@ -234,6 +234,7 @@ func (r *reader) accept(ev session.Event, how fate, what string) error {
 }
 
 func clip(s string) string {
+	s = importer.Valid(s[:min(len(s), 400)])
 	if r := []rune(s); len(r) > 80 {
 		return string(r[:79]) + "…"
 	}
