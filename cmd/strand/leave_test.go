@@ -91,3 +91,15 @@ func TestChatTerminated(t *testing.T) {
 		p.wantClosed()
 	}
 }
+
+// TestStraySIGPIPE: the signal also comes of a connection that the other side has dropped. As long as somebody reads
+// what is printed, it is no reason to stop.
+func TestStraySIGPIPE(t *testing.T) {
+	p := newPlace(t)
+	script := p.file("s.jsonl", `{"toolCalls":[{"name":"bash","arguments":{"command":"kill -PIPE $PPID; echo did"}}]}
+{"text":"fine"}
+`)
+	if r := p.strand(0, "run", "--script", script, "--approve", "yolo", "go"); r.out != "fine\n" || r.errOut != "" {
+		t.Errorf("stdout: %s\nstderr: %s", r.out, r.errOut)
+	}
+}

@@ -36,6 +36,9 @@ func (c *cli) trap(cancel context.CancelFunc) (stop func()) {
 	go func() {
 		defer close(done)
 		for sig := range signals {
+			if sig == syscall.SIGPIPE && !readerGone() {
+				continue
+			}
 			c.signals.mu.Lock()
 			f := c.signals.f
 			c.signals.mu.Unlock()
