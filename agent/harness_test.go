@@ -283,14 +283,17 @@ func newWorld(t testing.TB, mem *memstore.Memory, set func(*agent.Options), repl
 	}
 	t.Cleanup(func() {
 		w.st.fail(nil)
-		if err := w.agents.Close(w.ctx); err != nil && !errors.Is(err, store.ErrFenced) {
+		cancel()
+		// A property test makes many worlds and closes them at its end: their own time may be over.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := w.agents.Close(ctx); err != nil && !errors.Is(err, store.ErrFenced) {
 			t.Errorf("close: %v", err)
 		}
-		if err := w.k.Close(w.ctx); err != nil && !errors.Is(err, store.ErrFenced) {
+		if err := w.k.Close(ctx); err != nil && !errors.Is(err, store.ErrFenced) {
 			t.Errorf("keeper: %v", err)
 		}
 		w.st.Store.Close()
-		cancel()
 	})
 	return w
 }
