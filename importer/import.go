@@ -209,6 +209,7 @@ type job struct {
 	first reading
 	src   Source
 	res   *Result
+	begun session.Seq // length of res.Older, where that is the session itself
 }
 
 func (j *job) run(ctx context.Context) error {
@@ -231,8 +232,9 @@ func (j *job) run(ctx context.Context) error {
 		return err
 	}
 	if older != "" {
-		j.res.Older, h.Imported.Older = older, older
+		j.res.Older = older
 	}
+	h.Imported.Older = j.res.Older
 	return j.store(ctx, h)
 }
 
@@ -303,13 +305,14 @@ func (j *job) existing(ctx context.Context, id session.ID) (done bool, err error
 	return true, nil
 }
 
-// older finds the session that the longest earlier state of the file became.
+// older finds the session that the longest earlier state of the file became, if it is longer than one that was
+// found already.
 func (j *job) older(ctx context.Context, source string) (session.ID, error) {
 	list := slices.Clone(j.im.known[j.res.Tool+" "+source])
 	slices.SortStableFunc(list, func(a, b session.Header) int { return cmp.Compare(b.Imported.Events, a.Imported.Events) })
 	for _, h := range list {
 		n := h.Imported.Events
-		if source == "" || n == 0 || n >= j.first.log.Events {
+		if source == "" || n <= j.begun || n >= j.first.log.Events {
 			continue
 		}
 		same, err := j.begins(ctx, h.ID, n)

@@ -164,7 +164,7 @@ func (j *job) move(ctx context.Context, h session.Header) (done bool, err error)
 		if st.Pos.Next < n {
 			same, err := j.begins(ctx, h.ID, st.Pos.Next)
 			if same && st.Pos.Next > 0 {
-				j.res.Older = h.ID
+				j.res.Older, j.begun = h.ID, st.Pos.Next
 			}
 			return false, err
 		}
