@@ -26,7 +26,7 @@ func TestRivalsAndKills(t *testing.T) {
 }
 
 func rivalsAndKills(t *testing.T, seed uint64, c *tally) {
-	v := &victim{box: newBox(t), r: rand.New(rand.NewPCG(seed, 11)), c: c, printed: map[int64]string{}}
+	v := &victim{provider: "script", box: newBox(t), r: rand.New(rand.NewPCG(seed, 11)), c: c, printed: map[int64]string{}}
 	v.id = v.run("begin", []line{say("begun")}).SessionID
 	prompts := []string{"begin"}
 	for round := range 4 {
