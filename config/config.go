@@ -131,6 +131,11 @@ func Load(o Options) (*Config, error) {
 	c := &Config{providers: presets(o.Getenv), models: map[string]Model{}}
 	var u userFile
 	var p projectFile
+	if !o.Required && outOfReach(o.User) {
+		c.Notes = append(c.Notes, fmt.Sprintf("%s is in a directory that may not be entered here: no user's file is read", o.User))
+		c.Files = append(c.Files, File{"user", o.User, false})
+		o.User = ""
+	}
 	foundUser, err := read(o.User, &u, o.Required, func(string) (string, string) {
 		return "there is no such key", "see strand help config"
 	})
@@ -174,6 +179,16 @@ func orElse(s, other string) string {
 
 // maxFile bounds a file, in bytes: nobody writes more.
 const maxFile = 1 << 20
+
+// outOfReach reports whether a directory on the way to path may not be entered: another user's home, then. That
+// holds nothing that this user wrote. A file that is there and cannot be read is an error instead: it may be strict.
+func outOfReach(path string) bool {
+	if path == "" {
+		return false
+	}
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrPermission)
+}
 
 // read decodes a file strictly. unknown says what is wrong with a key that has no place in it.
 func read(path string, into any, required bool, unknown func(key string) (why, hint string)) (found bool, err error) {

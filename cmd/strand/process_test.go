@@ -389,6 +389,48 @@ func TestReadOnlyStore(t *testing.T) {
 	}
 }
 
+// A home of somebody else, as under sudo or in a container: there is no config then, and a note says so. A config
+// file that is in reach and unreadable is an error: what it forbids would be lost.
+func TestHomeOutOfReach(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs to run the program as another user")
+	}
+	p := newPlace(t)
+	chmodAll(t, filepath.Dir(p.store), 0o777, 0o644)
+	home := filepath.Join(p.work, "home")
+	dir := filepath.Join(home, ".config", "strandline")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "config.toml")
+	if err := os.WriteFile(file, []byte("approval = \"ask\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	as := func(args ...string) result {
+		t.Helper()
+		cmd := p.command(args...)
+		cmd.Env = append(cmd.Env, "HOME="+home, "XDG_CONFIG_HOME=")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		return finish(t, cmd)
+	}
+	fine := p.file("fine.jsonl", `{"text":"Fine."}`)
+	if r := as("run", "--script", fine, "begin"); r.code != 2 || !strings.Contains(r.errOut, "config.toml: it cannot be read") {
+		t.Errorf("an unreadable file: exit code %d, stderr: %s", r.code, r.errOut)
+	}
+	if err := os.Chmod(home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if r := as("config"); r.code != 0 || strings.Count(r.errOut, "\n") != 1 || !strings.Contains(r.errOut, "may not be entered") {
+		t.Errorf("config: exit code %d, stderr: %s", r.code, r.errOut)
+	}
+	if r := as("run", "--script", fine, "begin"); r.code != 0 || !strings.Contains(r.out, "Fine.") {
+		t.Errorf("run: exit code %d, stdout: %s, stderr: %s", r.code, r.out, r.errOut)
+	}
+	if r := as("run", "--config", file, "--script", fine, "begin"); r.code != 2 {
+		t.Errorf("a file that was named: exit code %d, stderr: %s", r.code, r.errOut)
+	}
+}
+
 func chmodAll(t *testing.T, dir string, dirMode, fileMode os.FileMode) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
