@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/strandline-dev/strandline/agent"
@@ -73,34 +74,40 @@ Ctrl-D     leave; the question is asked again next time`
 
 // ask puts a question to the person until it is answered, or until the turn that asked is over.
 func (t *chat) ask(ctx context.Context, idle <-chan struct{}, q session.Ask, open int) error {
-	show := true
-	for {
-		t.spin.print(true, func() {
-			if show { // all of it: what is cut off is not decided on
-				text := visible(q.Subject)
-				end := " "
-				if strings.Contains(text, "\n") {
-					text, end = "\n  "+strings.ReplaceAll(text, "\n", "\n  "), "\n"
-				}
-				fmt.Fprint(t.c.out, t.c.paint(yellow, fmt.Sprintf("may %s run? %s", safeLine(q.Name), text)), end)
-				if open > 1 {
-					fmt.Fprintf(t.c.out, "(%d more wait) ", open-1)
-				}
+	whole := true
+	print := func() bool {
+		if !slices.ContainsFunc(t.work.Agent.Session().State().Asks(), func(o session.Ask) bool { return o.AskID == q.AskID }) {
+			return false // the turn was stopped, or a rule decided meanwhile
+		}
+		if whole { // all of it: what is cut off is not decided on
+			text := visible(q.Subject)
+			end := " "
+			if strings.Contains(text, "\n") {
+				text, end = "\n  "+strings.ReplaceAll(text, "\n", "\n  "), "\n"
 			}
-			fmt.Fprint(t.c.out, t.c.paint(yellow, "[y/n/a/?] "))
-			t.c.out.Flush()
-		})
-		show = false
+			fmt.Fprint(t.c.out, t.c.paint(yellow, fmt.Sprintf("may %s run? %s", safeLine(q.Name), text)), end)
+			if open > 1 {
+				fmt.Fprintf(t.c.out, "(%d more wait) ", open-1)
+			}
+		}
+		fmt.Fprint(t.c.out, t.c.paint(yellow, "[y/n/a/?] "))
+		t.c.out.Flush()
+		return true
+	}
+	for ; ; whole = false {
+		t.spin.question(print)
 		select {
 		case <-ctx.Done():
+			t.spin.answered(false)
 			return context.Cause(ctx)
 		case <-idle:
+			t.spin.answered(false)
 			return nil
 		case line, ok := <-t.lines:
+			t.spin.answered(ok)
 			if !ok {
 				return errQuit // the question stays open and is asked again
 			}
-			t.spin.print(false, func() {})
 			again, err := t.answer(ctx, q, strings.TrimSpace(line))
 			if errors.Is(err, agent.ErrAnswered) {
 				return nil // the turn was stopped, or a rule decided meanwhile

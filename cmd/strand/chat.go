@@ -95,7 +95,9 @@ func (t *chat) run(ctx context.Context) error {
 		}
 	})
 	defer restore()
-	t.spin = t.c.newSpinner()
+	if t.spin = t.c.newSpinner(); t.spin == nil {
+		t.spin = &spinner{mute: true}
+	}
 	defer t.spin.stop()
 	t.agent.Store(t.work.Agent)
 	t.lines = readLines(ctx, t.c.in)

@@ -8,18 +8,21 @@ import (
 )
 
 // spinner keeps one line on a terminal that says what is waited for, once nothing else was printed for a
-// second, and takes it away before anything else is printed. A nil spinner shows nothing.
+// second, and takes it away before anything else is printed. While a person is asked it shows nothing, and what is
+// printed meanwhile gets lines of its own, with the question again below it. A nil spinner shows nothing.
 type spinner struct {
 	w    io.Writer
 	done chan struct{}
 	idle chan struct{}
+	mute bool // nobody watches: it only keeps those who print apart
 
 	mu    sync.Mutex
-	text  string    // guarded by mu; "": nothing is waited for
-	since time.Time // guarded by mu: of the last output
-	begun time.Time // guarded by mu: of the wait
-	shown bool      // guarded by mu
-	held  bool      // guarded by mu: the cursor stands in a line of somebody else's
+	text  string      // guarded by mu; "": nothing is waited for
+	since time.Time   // guarded by mu: of the last output
+	begun time.Time   // guarded by mu: of the wait
+	shown bool        // guarded by mu
+	held  bool        // guarded by mu: the cursor stands in a line of somebody else's
+	ask   func() bool // guarded by mu: prints the question that a person is asked, if it is still open; may be nil
 }
 
 // newSpinner starts a spinner if a person watches stderr; else it is nil.
@@ -52,7 +55,7 @@ func (s *spinner) draw(n int) {
 	defer s.mu.Unlock()
 	const frames = `|/-\`
 	now := time.Now()
-	if s.text == "" || s.held || now.Sub(s.since) < time.Second {
+	if s.text == "" || s.held || s.ask != nil || now.Sub(s.since) < time.Second {
 		return
 	}
 	s.shown = true
@@ -79,8 +82,40 @@ func (s *spinner) print(held bool, f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clear()
+	if s.ask != nil && s.held && !s.mute {
+		fmt.Fprintln(s.w)
+	}
 	f()
 	s.since, s.held = time.Now(), held
+	if s.ask != nil && !held && !s.mute {
+		s.held = s.ask()
+	}
+}
+
+// question prints a question, with f, that stands until answered is called. f leaves the cursor within a line and
+// reports true, or prints nothing as the question is not open any more.
+func (s *spinner) question(f func() bool) {
+	if s == nil {
+		f()
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clear()
+	s.ask, s.held = f, f()
+}
+
+// answered ends the question. newLine: the cursor stands at the begin of a line, for the person ended theirs.
+func (s *spinner) answered(newLine bool) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ask != nil && s.held && !newLine && !s.mute {
+		fmt.Fprintln(s.w)
+	}
+	s.since, s.held, s.ask = time.Now(), false, nil
 }
 
 func (s *spinner) clear() {
@@ -93,6 +128,9 @@ func (s *spinner) clear() {
 // stop takes the line away for good.
 func (s *spinner) stop() {
 	if s == nil {
+		return
+	}
+	if s.mute {
 		return
 	}
 	close(s.done)
