@@ -125,6 +125,10 @@ func (t *turn) stream(req llm.Request) (ans answer, err error) {
 	return ans, fail
 }
 
+// maxAnswer is how much of an answer is taken, in bytes: beyond it a service has lost its mind, and what it says
+// would fill memory and disk.
+const maxAnswer = 64 << 20
+
 // receive ranges over the provider's stream. A provider that panics has failed, as if the connection had.
 func (t *turn) receive(req llm.Request, take func(llm.Chunk) error) (err error) {
 	defer func() {
@@ -132,9 +136,13 @@ func (t *turn) receive(req llm.Request, take func(llm.Chunk) error) (err error) 
 			err = &llm.Error{Code: llm.CodeMalformedResponse, Message: fmt.Sprintf("the driver crashed: %v", v)}
 		}
 	}()
+	size := 0
 	for c, err := range t.header.prov.Stream(t.ctx, req) {
 		if err != nil {
 			return err
+		}
+		if size += len(c.Text) + len(c.Arguments); size > maxAnswer {
+			return llm.Errorf(llm.CodeMalformedResponse, "the answer does not end: it has more than %d MiB", maxAnswer>>20)
 		}
 		if err := take(c); err != nil {
 			return err

@@ -56,3 +56,25 @@ func TestAnswerThatCannotBeStored(t *testing.T) {
 	w.say(a, "again")
 	has(t, a.Session(), "assistant/message fine", "turn/end completed")
 }
+
+// A service that never stops talking is stopped, and the session goes on.
+func TestAnswerWithoutEnd(t *testing.T) {
+	said := 0
+	w := newWorld(t, nil, nil, func(_ context.Context, _ llm.Request, yield func(llm.Chunk, error) bool) {
+		text := strings.Repeat("again and ", 100_000)
+		for said < 1<<30 && yield(llm.Chunk{Type: llm.ChunkTextDelta, Text: text}, nil) {
+			said += len(text)
+		}
+	}, says("fine"))
+	a := w.create("s-1111")
+	if _, err := a.Followup(w.ctx, agent.Text("hi")); err != nil {
+		t.Fatal(err)
+	}
+	w.idle(a)
+	end := a.Status().LastEnd
+	if end == nil || end.Reason.Error == nil || end.Reason.Error.Code != string(llm.CodeMalformedResponse) || said > 80<<20 {
+		t.Fatalf("after %d bytes it ended with %+v", said, end)
+	}
+	w.say(a, "again")
+	has(t, a.Session(), "assistant/message fine", "turn/end completed")
+}

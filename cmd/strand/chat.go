@@ -81,16 +81,18 @@ var errQuit = errors.New("quit")
 func (t *chat) run(ctx context.Context) error {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
-	var pressed atomic.Bool // once since the last line, with nothing to stop
+	var keys ctrlC
 	restore := t.c.onSignal(func(sig os.Signal) {
-		switch again := pressed.Swap(true); {
-		case again:
+		switch {
+		case keys.again():
 			leave()
 		case sig != os.Interrupt: // asked to end, or nobody is there any more
 			t.agent.Load().Cancel(causeOf(sig))
 			leave()
 		case t.agent.Load().Cancel(causeOf(sig)):
+			keys.stopping.Store(true)
 		default:
+			keys.idle.Store(true)
 			t.spin.print(false, func() { t.c.note("Ctrl-C again leaves") })
 		}
 	})
@@ -103,7 +105,7 @@ func (t *chat) run(ctx context.Context) error {
 	t.lines = readLines(ctx, t.c.in)
 	err := t.takeUp(ctx)
 	if err == nil {
-		err = t.loop(ctx, &pressed)
+		err = t.loop(ctx, &keys)
 	}
 	if errors.Is(err, errQuit) || ctx.Err() != nil {
 		err = nil
@@ -120,7 +122,14 @@ func (t *chat) run(ctx context.Context) error {
 	return err
 }
 
-func (t *chat) loop(ctx context.Context, pressed *atomic.Bool) error {
+// ctrlC remembers the last press of Ctrl-C: a second one leaves. One that stopped a turn counts until that
+// turn is over, one that found nothing to stop until the next line; so a press at the very end of a turn is
+// never forgotten.
+type ctrlC struct{ stopping, idle atomic.Bool }
+
+func (k *ctrlC) again() bool { return k.stopping.Load() || k.idle.Load() }
+
+func (t *chat) loop(ctx context.Context, keys *ctrlC) error {
 	for {
 		t.prompt()
 		select {
@@ -130,7 +139,8 @@ func (t *chat) loop(ctx context.Context, pressed *atomic.Bool) error {
 			if !ok {
 				return nil
 			}
-			pressed.Store(false)
+			keys.idle.Store(false)
+			keys.stopping.Store(false)
 			err := t.line(ctx, strings.TrimSpace(t.c.text("the line", line)))
 			if ctx.Err() != nil {
 				return nil
@@ -138,7 +148,7 @@ func (t *chat) loop(ctx context.Context, pressed *atomic.Bool) error {
 			if err = t.told(err); err != nil {
 				return err
 			}
-			pressed.Store(false)
+			keys.stopping.Store(false)
 		}
 	}
 }

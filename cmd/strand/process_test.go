@@ -312,6 +312,7 @@ func TestChatInterrupted(t *testing.T) {
 	fmt.Fprintln(in, "again")
 	lines := bufio.NewReader(out)
 	await(lines, "Fine.")
+	p.awaitEvent(`"turn":2,"reason":{"kind":"completed"}`) // before it Ctrl-C would stop the turn
 	_ = cmd.Process.Signal(os.Interrupt)
 	await(bufio.NewReader(notes), "Ctrl-C again leaves")
 	_ = cmd.Process.Signal(os.Interrupt)
