@@ -81,7 +81,7 @@ func (r *rule) find(s, low string) []span {
 				break
 			}
 			at += k
-			if r.bound && at > 0 && wordByte(s[at-1]) {
+			if r.bound && !boundary(s[:at]) {
 				continue
 			}
 			start := at
