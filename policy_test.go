@@ -42,6 +42,8 @@ var arrows = map[string]struct{ in, out string }{
 	"tool":                {"message", json + " github.com/google/jsonschema-go"},
 	"tool/builtin":        {"message tool", json + " github.com/bmatcuk/doublestar"},
 	"agent":               {"message session view live llm tool", json + " golang.org/x/sync"},
+	"compact":             {"message session view llm meter", json},
+	"meter":               {"message session view llm", json},
 	"export":              {"session store record view message", json},
 	"redact":              {"", json},
 	"config":              {"tool", "github.com/pelletier/go-toml"},

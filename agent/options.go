@@ -168,6 +168,12 @@ type Hooks struct {
 	// Pressure is asked before each request is opened, and after a service refused one as too long. It may
 	// append to the session (a compaction) and reports whether it changed the surface; an error ends the turn.
 	Pressure []func(ctx context.Context, in PressureInput) (changed bool, err error)
+	// Restate is asked directly after a Pressure hook, or Relieve, took something off the surface: each returns
+	// the messages that say what the model must still know and does not see any more, such as what runs for this
+	// session at the moment. They are logged at once as user/message, behind everything else and in the order
+	// of the list; one without an id gets one. Their source must be SourcePlugin. An error ends the turn.
+	// The project's AGENTS.md files are stated again by the agent itself, before all of them.
+	Restate []func(ctx context.Context, s *session.Session) ([]message.Message, error)
 }
 
 // StartSource tells how an agent began.
@@ -189,10 +195,13 @@ type StepInput struct {
 // PressureInput is what a Pressure hook sees.
 type PressureInput struct {
 	Session       *session.Session
-	Turn, Step    int
+	Turn, Step    int // 0: between turns
 	Provider      llm.Provider
 	ContextWindow int         // tokens; 0: unknown
 	Request       llm.Request // as it would be sent now
 	Overflow      bool        // the service refused it as too long
 	Flush         func(context.Context) error
+	// Sent makes the body of a request that the hook is about to send for another purpose than a turn, and logs
+	// what it was (request/sent). at is the length of the log that it was made of, of the event that tells how.
+	Sent func(req *llm.Request, at, of session.Seq) error
 }

@@ -126,29 +126,6 @@ func (t *turn) build() (llm.Request, error) {
 	return t.view.fill(t.header.route.Provider, t.header.req, items, st), nil
 }
 
-// pressure asks the hooks about the request, and builds it again if they changed the surface.
-func (t *turn) pressure(req llm.Request, overflow bool) (llm.Request, bool, error) {
-	changed := false
-	for _, hook := range t.a.opts.Hooks.Pressure {
-		in := PressureInput{
-			Session: t.a.s, Turn: t.n, Step: t.step, Provider: t.header.prov, ContextWindow: t.header.window,
-			Request: req, Overflow: overflow, Flush: t.a.save,
-		}
-		var did bool
-		err := protect("pressure hook", func() (err error) { did, err = hook(t.ctx, in); return err })
-		if err != nil {
-			return req, changed, err
-		}
-		if did {
-			changed = true
-			if req, err = t.build(); err != nil {
-				return req, changed, err
-			}
-		}
-	}
-	return req, changed, nil
-}
-
 // ask asks the model and runs the calls of its answer. more says that the answer asked for tools.
 func (t *turn) ask() (more bool, err error) {
 	if err := t.putHeader(); err != nil {

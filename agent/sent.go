@@ -27,6 +27,10 @@ type SentEvent struct {
 	Encoding string `json:"encoding"` // llm.Encoder.EncodingName
 	// At is the length of the log that the request was made of: input may have come since.
 	At session.Seq `json:"at"`
+	// Purpose of a request that is none of a turn's (llm.PurposeCompaction); Of is the event that tells how it
+	// is made. Turn and step are 0 for one between turns.
+	Purpose string      `json:"purpose,omitzero"`
+	Of      session.Seq `json:"of,omitzero"`
 }
 
 func checkSent(v jsontext.Value) error {
@@ -37,8 +41,12 @@ func checkSent(v jsontext.Value) error {
 	if sum, err := hex.DecodeString(s.SHA256); err != nil || len(sum) != sha256.Size {
 		return errors.New("sha256 is not the hash of a body")
 	}
-	if s.Turn < 1 || s.Step < 1 || s.Bytes < 0 || s.At < 0 {
-		return errors.New("turn and step must be 1 or more, bytes and at 0 or more")
+	least := 1
+	if s.Purpose != "" {
+		least = 0
+	}
+	if s.Turn < least || s.Step < least || s.Bytes < 0 || s.At < 0 || s.Of < 0 {
+		return errors.New("turn and step of a turn's request must be 1 or more, bytes, at and of 0 or more")
 	}
 	return nil
 }
@@ -52,6 +60,10 @@ func (s *SentEvent) Sum(body []byte) {
 // putSent makes the body of a request, which is sent as it is, and logs what it was. It is saved with
 // what the request waits for anyway.
 func (t *turn) putSent(req *llm.Request) error {
+	return t.logSent(req, SentEvent{Turn: t.n, Step: t.step, At: t.at})
+}
+
+func (t *turn) logSent(req *llm.Request, sent SentEvent) error {
 	enc, ok := llm.Find[llm.Encoder](t.header.prov)
 	if !ok {
 		return nil
@@ -60,7 +72,7 @@ func (t *turn) putSent(req *llm.Request) error {
 	if err != nil {
 		return llm.AsError(t.ctx, err)
 	}
-	sent := SentEvent{Turn: t.n, Step: t.step, Encoding: enc.EncodingName(), At: t.at}
+	sent.Encoding = enc.EncodingName()
 	sent.Sum(body)
 	req.Body = body
 	_, err = t.a.s.Append(session.Draft{Type: TypeSent, Data: sent, Ignorable: true})

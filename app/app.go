@@ -27,9 +27,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/strandline-dev/strandline/agent"
+	"github.com/strandline-dev/strandline/compact"
 	"github.com/strandline-dev/strandline/filestore"
 	"github.com/strandline-dev/strandline/importer"
-	"github.com/strandline-dev/strandline/importer/dsh"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 )
@@ -57,7 +57,7 @@ func Open(o Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	reg, err := session.NewRegistry(append([][]session.Kind{agent.Kinds(), importer.Kinds(), dsh.Kinds()}, o.Kinds...)...)
+	reg, err := session.NewRegistry(append([][]session.Kind{agent.Kinds(), importer.Kinds(), compact.Kinds()}, o.Kinds...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/strandline-dev/strandline/compact"
 	"github.com/strandline-dev/strandline/importer"
 	"github.com/strandline-dev/strandline/importer/dsh"
 	"github.com/strandline-dev/strandline/importer/native"
@@ -29,7 +30,7 @@ func newStore(t *testing.T) store.Store {
 
 func newImporter(t *testing.T, st store.Store) *importer.Importer {
 	t.Helper()
-	reg, err := session.NewRegistry(importer.Kinds(), dsh.Kinds())
+	reg, err := session.NewRegistry(importer.Kinds(), compact.Kinds())
 	if err != nil {
 		t.Fatal(err)
 	}

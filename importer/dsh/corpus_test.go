@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/strandline-dev/strandline/compact"
 	"github.com/strandline-dev/strandline/importer"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/view"
@@ -61,7 +62,7 @@ func read(t testing.TB, text []byte) (*importer.Log, []session.Event, session.St
 
 func fold(t testing.TB, events []session.Event) session.State {
 	t.Helper()
-	reg, err := session.NewRegistry(Kinds(), importer.Kinds())
+	reg, err := session.NewRegistry(compact.Kinds(), importer.Kinds())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,10 +173,10 @@ func TestCorpusCompaction(t *testing.T) {
 			t.Errorf("%s: the message at %d hides %v", name, i, hidden)
 		}
 		b := st.Brackets(st.Next())
-		if len(b) != 1 || b[0].State != session.BracketClosed || b[0].Type != TypeCompactStart {
+		if len(b) != 1 || b[0].State != session.BracketClosed || b[0].Type != typeCompactStart {
 			t.Errorf("%s: brackets %+v", name, b)
 		}
-		if j := slices.IndexFunc(events, func(ev session.Event) bool { return ev.Type == TypeCompactSummary }); j < 0 || !bytes.Contains(events[j].Data, []byte(`"shadowedSeqs":[4]`)) {
+		if j := slices.IndexFunc(events, func(ev session.Event) bool { return ev.Type == typeCompactSummary }); j < 0 || !bytes.Contains(events[j].Data, []byte(`"shadowedSeqs":[4]`)) {
 			t.Errorf("%s: the summary lost its data", name)
 		}
 	}

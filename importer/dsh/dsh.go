@@ -116,7 +116,7 @@ type reader struct {
 // Read reads a file.
 func (Format) Read(ctx context.Context, src io.Reader, _ importer.Blobs, emit func(session.Event) error) (*importer.Log, error) {
 	r := &reader{emit: emit, asks: map[string]string{}, system: map[session.Seq]bool{}}
-	reg, err := session.NewRegistry(Kinds(), importer.Kinds())
+	reg, err := session.NewRegistry(known(), importer.Kinds())
 	if err != nil {
 		return nil, err
 	}

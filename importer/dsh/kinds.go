@@ -41,14 +41,14 @@ var types = map[string]target{
 	"approval/asked":       {name: session.TypeApprovalAsked, shape: (*reader).asked},
 	"approval/decided":     {name: session.TypeApprovalDecided, shape: (*reader).decided},
 	"approval/policy":      {name: session.TypeApprovalPolicy, shape: (*reader).policy},
-	"compaction/start":     {name: TypeCompactStart},
-	"compaction/summary":   {name: TypeCompactSummary},
-	"compaction/end":       {name: TypeCompactEnd},
-	"compaction/prune":     {name: TypeCompactPrune},
-	"compact/start":        {name: TypeCompactStart},
-	"compact/summary":      {name: TypeCompactSummary},
-	"compact/end":          {name: TypeCompactEnd},
-	"compact/prune":        {name: TypeCompactPrune},
+	"compaction/start":     {name: typeCompactStart},
+	"compaction/summary":   {name: typeCompactSummary},
+	"compaction/end":       {name: typeCompactEnd},
+	"compaction/prune":     {name: typeCompactPrune},
+	"compact/start":        {name: typeCompactStart},
+	"compact/summary":      {name: typeCompactSummary},
+	"compact/end":          {name: typeCompactEnd},
+	"compact/prune":        {name: typeCompactPrune},
 	"request/header-delta": {name: "request/header-delta", foreign: true},
 	"prompt/blocked":       {name: "prompt/blocked", foreign: true},
 	"bash/sandbox-mode":    {name: "bash/sandbox-mode", foreign: true},
@@ -81,22 +81,20 @@ var packed = map[string]string{
 	"text-chunks": "text-delta", "reasoning-chunks": "reasoning-delta", "tool-call-chunks": "tool-call-delta",
 }
 
-// The types of a compaction. A session that was imported while it compacted shows a bracket that is open, and dead.
+// The types of a compaction, which another package declares. A session that was imported while it compacted shows
+// a bracket that is open, and dead.
 const (
-	TypeCompactStart   = "compact/start"
-	TypeCompactSummary = "compact/summary"
-	TypeCompactEnd     = "compact/end"
-	TypeCompactPrune   = "compact/prune"
+	typeCompactStart   = "compact/start"
+	typeCompactSummary = "compact/summary"
+	typeCompactEnd     = "compact/end"
+	typeCompactPrune   = "compact/prune"
 )
 
-// Kinds declares the types of a compaction as this source records them: what a compaction does to the view is
-// done by the message that follows the summary.
-func Kinds() []session.Kind {
-	const owner, bracket = "importer/dsh", "compaction"
-	return []session.Kind{
-		{Type: TypeCompactStart, Owner: owner, Doc: "a compaction begins", Opens: bracket},
-		{Type: TypeCompactSummary, Owner: owner, Doc: "what the model made of the selected span; the message that replaces it follows"},
-		{Type: TypeCompactEnd, Owner: owner, Doc: "a compaction ended, and why if it failed", Closes: bracket},
-		{Type: TypeCompactPrune, Owner: owner, Doc: "old results were shortened without a model"},
+// known are further types that the reader's own fold must not take for unknown; it needs no more of them.
+func known() []session.Kind {
+	var out []session.Kind
+	for _, t := range []string{typeCompactStart, typeCompactSummary, typeCompactEnd, typeCompactPrune} {
+		out = append(out, session.Kind{Type: t})
 	}
+	return out
 }

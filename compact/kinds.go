@@ -1,0 +1,135 @@
+package compact
+
+import (
+	"errors"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/strandline-dev/strandline/message"
+	"github.com/strandline-dev/strandline/session"
+)
+
+// The types of this package, and the bracket that the first two make.
+const (
+	TypeStart   = "compact/start"
+	TypeEnd     = "compact/end"
+	TypeSummary = "compact/summary"
+	TypePrune   = "compact/prune"
+
+	Bracket = "compaction"
+)
+
+// Plugin is the source plugin of the message that replaces what was compacted.
+const Plugin = "compact"
+
+// Start is the data of compact/start. What goes beyond id, turn and command tells how the request to the model
+// was made, so that it can be made again from the log.
+type Start struct {
+	CompactionID    string `json:"compactionId"`
+	Turn            *int   `json:"turn"` // nil between turns
+	SourceCommandID string `json:"sourceCommandId,omitzero"`
+	Cause           Cause  `json:"cause,omitzero"`
+	// Range is the selected span of the surface, by its first and last node.
+	Range *Range `json:"range,omitzero"`
+	// Input is how the span was told to the model; zero for a log that does not say so.
+	Input *Input `json:"input,omitzero"`
+}
+
+// Cause says why a compaction began.
+type Cause string
+
+// The causes: the view neared the window, a service refused the request as too long, a person asked.
+const (
+	CausePressure Cause = "pressure"
+	CauseOverflow Cause = "overflow"
+	CauseManual   Cause = "manual"
+)
+
+// Range is a span of the surface by position: its first and its last node.
+type Range struct {
+	Start session.Seq `json:"start"`
+	End   session.Seq `json:"end"`
+}
+
+// Input says how a request for a summary is made of the view: its first Messages messages, long results cut, then
+// the instruction with that number.
+type Input struct {
+	Instruction int `json:"instruction"`
+	Messages    int `json:"messages"`
+	ResultRunes int `json:"resultRunes,omitzero"` // results are cut to so many runes; 0: they are whole
+	MaxTokens   int `json:"maxTokens,omitzero"`   // of the answer
+}
+
+// Summary is the data of compact/summary. It stands before the replacement that is made of it.
+type Summary struct {
+	CompactionID   string          `json:"compactionId"`
+	Summary        []message.Block `json:"summary"`
+	ShadowedRange  Range           `json:"shadowedRange"`
+	ShadowedSeqs   []session.Seq   `json:"shadowedSeqs"`
+	ShadowedTokens int64           `json:"shadowedTokens"` // estimated
+	Provider       string          `json:"provider"`
+	Model          string          `json:"model"`
+	Usage          *message.Usage  `json:"usage,omitzero"`
+	ResponseID     string          `json:"responseId,omitzero"`
+}
+
+// Outcome is how a compaction ended.
+type Outcome string
+
+// The outcomes.
+const (
+	Done   Outcome = "done"
+	NoGain Outcome = "no-gain" // what would have replaced the span is no smaller than it
+	Failed Outcome = "failed"
+)
+
+// End is the data of compact/end.
+type End struct {
+	CompactionID string             `json:"compactionId"`
+	Turn         *int               `json:"turn"`
+	Error        *session.ErrorInfo `json:"error,omitzero"`
+	Outcome      Outcome            `json:"outcome,omitzero"` // absent in logs of other programs
+	// Before and After are the measured tokens of the view; absent if unknown.
+	Before *int64 `json:"before,omitzero"`
+	After  *int64 `json:"after,omitzero"`
+	// Usage is what a request for a summary cost that gave none; one that gave one tells it in compact/summary.
+	Usage    *message.Usage `json:"usage,omitzero"`
+	Provider string         `json:"provider,omitzero"` // with Usage
+	Model    string         `json:"model,omitzero"`
+}
+
+// Prune is the data of compact/prune, which stands directly before the tool/result that it shortens.
+type Prune struct {
+	Seq     session.Seq `json:"seq"` // the result that is replaced
+	Runes   int         `json:"runes"`
+	Kept    int         `json:"kept"`
+	Turn    *int        `json:"turn"`
+	Pruning string      `json:"pruning,omitzero"` // the same for all results shortened together
+}
+
+// Kinds is the vocabulary of this package, for session.NewRegistry.
+func Kinds() []session.Kind {
+	const owner = "compact"
+	return []session.Kind{
+		{Type: TypeStart, Owner: owner, Doc: "a compaction begins", Opens: Bracket, Key: "compactionId", Check: named[Start](func(v Start) string { return v.CompactionID })},
+		{Type: TypeSummary, Owner: owner, Doc: "what the model made of the selected span; the message that replaces it follows",
+			Check: named[Summary](func(v Summary) string { return v.CompactionID })},
+		{Type: TypeEnd, Owner: owner, Doc: "a compaction ended, and how", Closes: Bracket, Key: "compactionId", Check: named[End](func(v End) string { return v.CompactionID })},
+		{Type: TypePrune, Owner: owner, Doc: "the result that follows is an older one, shortened without a model", Check: named[Prune](func(Prune) string { return "-" })},
+	}
+}
+
+// named checks the shape, and that the compaction is named.
+func named[T any](id func(T) string) func(jsontext.Value) error {
+	return func(raw jsontext.Value) error {
+		var v T
+		if err := json.Unmarshal(raw, &v); err != nil {
+			return err
+		}
+		if id(v) == "" {
+			return errors.New("compactionId is missing")
+		}
+		return nil
+	}
+}
