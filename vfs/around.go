@@ -39,6 +39,8 @@ type Call struct {
 	// returns an error as a short write does.
 	Limit int
 
+	drop func() // a sync's: nothing that is unsynced will ever be durable
+
 	// Result says what came of it, for a trace: set once the call was made.
 	Result string
 }
@@ -143,12 +145,18 @@ func (f *aroundFile) ReadAt(b []byte, off int64) (n int, err error) {
 	return n, err
 }
 
+func (f *aroundFile) dropUnsynced() {
+	if d, ok := f.File.(interface{ dropUnsynced() }); ok {
+		d.dropUnsynced()
+	}
+}
+
 func (f *aroundFile) Sync() error {
-	return f.a.f(&Call{Op: OpSync, Name: f.name}, f.File.Sync)
+	return f.a.f(&Call{Op: OpSync, Name: f.name, drop: f.dropUnsynced}, f.File.Sync)
 }
 
 func (f *aroundFile) SyncData() error {
-	return f.a.f(&Call{Op: OpSyncData, Name: f.name}, f.File.SyncData)
+	return f.a.f(&Call{Op: OpSyncData, Name: f.name, drop: f.dropUnsynced}, f.File.SyncData)
 }
 
 func (f *aroundFile) Stat() (info fs.FileInfo, err error) {

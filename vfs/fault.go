@@ -70,6 +70,8 @@ type Rule struct {
 	After   bool            // the call is made, then its error is reported (for a write: all bytes arrive)
 	Short   int             // OpWrite: this many bytes arrive before the error
 	Skip    bool            // the call is not made and success is reported: a lie (syncs only)
+	Drop    bool            // syncs of a file of a Mem: what the failed one should have made durable never will be
+	Hold    func()          // runs before the call goes on: a delay, a crash, another's turn
 }
 
 // Fault returns base with one failing call or more, by rule. Hits counts the matching calls so far.
@@ -106,6 +108,12 @@ func (f *Faulty) around(c *Call, do func() error) error {
 	if n < r.K || n > r.K && !r.Forever {
 		return do()
 	}
+	if r.Hold != nil {
+		r.Hold()
+		if r.Err == nil {
+			return do()
+		}
+	}
 	err := r.Err
 	if err == nil {
 		err = syscall.EIO
@@ -114,6 +122,8 @@ func (f *Faulty) around(c *Call, do func() error) error {
 	switch {
 	case r.Skip:
 		return nil
+	case r.Drop && c.drop != nil:
+		c.drop()
 	case r.After:
 		if real := do(); real != nil {
 			return real

@@ -1,6 +1,7 @@
 // Package vfs is the handful of file calls that the file store makes, each with what it promises
 // about durability. Production code gets OS; tests put Around, Trace or Fault in between, or bring a
-// file system of their own. Locks are part of it, so that a simulated file system can simulate them.
+// file system of their own. Locks are part of it, so that a simulated file system can simulate them: Mem is one, a
+// disk in memory with several processes, which can lose its power.
 //
 // What a name means after a crash is never taken for granted here: a file's bytes are safe after
 // Sync or SyncData, a name (created, linked, renamed, removed) after SyncDir of its directory. There
