@@ -137,6 +137,10 @@ func (s *Store) segmentNames(dir string) ([]session.Seq, error) {
 	if err != nil {
 		return nil, err
 	}
+	return segmentsIn(list), nil
+}
+
+func segmentsIn(list []fs.DirEntry) []session.Seq {
 	var out []session.Seq
 	for _, e := range list {
 		digits, ok := strings.CutSuffix(e.Name(), segSuffix)
@@ -149,7 +153,23 @@ func (s *Store) segmentNames(dir string) ([]session.Seq, error) {
 		}
 		out = append(out, session.Seq(n)) // ReadDir sorts by name, which is by number
 	}
-	return out, nil
+	return out
+}
+
+// claimName is the name of a segment on its way to the name of first: what it holds is whole, and everybody who
+// lists the directory sees where it is to begin.
+func claimName(first session.Seq, nonce string) string {
+	return fmt.Sprintf("%s%0*d-%s", newSegment, segDigits, first, nonce)
+}
+
+// claimOf returns the first of a claim.
+func claimOf(name string) (session.Seq, bool) {
+	rest, ok := strings.CutPrefix(name, newSegment)
+	if !ok || len(rest) <= segDigits || rest[segDigits] != '-' {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(rest[:segDigits], 10, 64)
+	return session.Seq(n), err == nil && n >= 0
 }
 
 func (s *Store) nonce() (string, error) {

@@ -18,12 +18,13 @@ import (
 // attempt is a new segment on its way to its name. When a call fails behind the link, the name may
 // exist; the attempt is kept and gone on with, so that its own inode there is no rival's.
 type attempt struct {
-	seg  segment
-	end  store.Pos // behind its last record
-	text []byte    // the whole file
-	tmp  string    // its first name; for a new session that of the directory
-	file *held     // path is the final one
-	roll bool      // this life has segments already
+	seg   segment
+	end   store.Pos // behind its last record
+	text  []byte    // the whole file
+	tmp   string    // its first name, a claim; for a new session that of the directory
+	file  *held     // path is the final one
+	roll  bool      // this life has segments already
+	tried bool      // it was linked, as far as anybody knows
 }
 
 // fence ends this life. What was acknowledged is common to it and to whoever took over.
@@ -52,7 +53,7 @@ func (w *writer) newAttempt(at, end store.Pos, text []byte) error {
 	if w.lease == nil {
 		return w.newSession(a, n)
 	}
-	a.tmp = filepath.Join(w.dir, newSegment+n)
+	a.tmp = filepath.Join(w.dir, claimName(at.Next, n))
 	f, err := w.s.writeTemp(a.tmp, a.text, true)
 	if err != nil {
 		return err
@@ -134,52 +135,55 @@ func (w *writer) place() error {
 	if w.lease == nil {
 		return w.placeSession()
 	}
-	if a.roll { // whoever was overtaken long ago does not even begin
-		if mine, _, _ := s.isAt(a.file); !mine {
-			if ok, why, err := w.last(w.own); err != nil {
-				return err
-			} else if !ok {
-				w.drop(a)
-				return w.fence(why)
-			}
+	mine := false
+	if a.tried { // and may have got so far
+		var err error
+		if mine, _, err = s.isAt(a.file); err != nil {
+			return err
 		}
 	}
-	err := s.fs.Link(a.tmp, a.file.path)
-	if errors.Is(err, vfs.ErrNotSupported) {
-		err = s.fs.RenameNoReplace(a.tmp, a.file.path)
-	}
-	if err != nil {
-		// An earlier call may have got this far: the name is ours if it is our inode.
-		mine, _, serr := s.isAt(a.file)
-		switch {
-		case serr != nil:
-			return errors.Join(err, serr)
-		case mine:
-		case errors.Is(err, fs.ErrExist):
-			w.drop(a)
-			return w.fence(fmt.Sprintf("%s is another's", filepath.Base(a.file.path)))
-		case errors.Is(err, fs.ErrNotExist):
-			// The temporary name or the directory was taken away: build it again, or find out why.
-			w.drop(a)
+	if !mine {
+		if err := w.mayLink(a); err != nil {
 			return err
-		default:
-			return s.readOnly(err)
+		}
+		a.tried = true
+		err := s.fs.Link(a.tmp, a.file.path)
+		if errors.Is(err, vfs.ErrNotSupported) {
+			err = s.fs.RenameNoReplace(a.tmp, a.file.path)
+		}
+		if err != nil {
+			mine, _, serr := s.isAt(a.file) // the name is ours if it is our inode
+			switch {
+			case serr != nil:
+				return errors.Join(err, serr)
+			case mine:
+			case errors.Is(err, fs.ErrExist):
+				w.drop(a)
+				return w.fence(fmt.Sprintf("%s is another's", filepath.Base(a.file.path)))
+			case errors.Is(err, fs.ErrNotExist):
+				// The claim was taken away, or the directory: by who went on, or claim again.
+				if err := w.mayLink(a); err != nil {
+					return err
+				}
+				w.drop(a)
+				return err
+			default:
+				return s.readOnly(err)
+			}
 		}
 	}
 	if err := s.syncDir(w.dir); err != nil {
 		return err
 	}
-	ok, why, err := w.uncontested(a)
-	if err != nil {
-		return err
-	}
-	if !ok {
-		if mine, _, err := s.isAt(a.file); err == nil && mine && !w.follows(a) {
-			s.fs.Remove(a.file.path)
-			s.syncDir(w.dir)
+	if a.roll { // its records may be told of at once: that needs a look behind what made them visible
+		ok, why, err := w.look(a.end.Next, append(slices.Clone(w.own), a.file))
+		if err != nil {
+			return err
 		}
-		w.drop(a)
-		return w.fence(why)
+		if !ok { // it keeps its name: another may have read it there
+			w.drop(a)
+			return w.fence(why)
+		}
 	}
 	s.fs.Remove(a.tmp)
 	if !a.roll {
@@ -189,23 +193,44 @@ func (w *writer) place() error {
 	return nil
 }
 
-// uncontested reports whether nobody else wrote to the session before a came to its name.
-func (w *writer) uncontested(a *attempt) (bool, string, error) {
+// mayLink returns nil if nobody has gone on with the session but this life. It is asked after a was made, under the
+// name of a claim, and before a comes to its own name. Two cases are kept apart by that order. Who links behind
+// this answer had a claim before it, or begins no earlier than a does: the claim is taken away here, or is
+// another's for the same name. And who appends behind this answer sees the claim of a when it looks. So what comes to its
+// name never has to be taken back, whoever dies when.
+func (w *writer) mayLink(a *attempt) error {
+	var ok bool
+	var why string
+	var err error
 	if a.roll {
-		return w.last(append(slices.Clone(w.own), a.file))
+		ok, why, err = w.look(w.next.Next, w.own)
+	} else {
+		ok, why, err = w.unchanged(a)
 	}
-	if w.tail == nil {
-		return true, "", nil
+	if err != nil || ok {
+		return err
 	}
-	names, err := w.s.segmentNames(w.dir)
+	w.drop(a)
+	return w.fence(why)
+}
+
+// unchanged reports whether the log ends as it did when it was read.
+func (w *writer) unchanged(a *attempt) (bool, string, error) {
+	names, err := w.settle(a.seg.first)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, "", err
+	}
+	if w.tail == nil {
+		if len(names) > 0 {
+			return false, "another has made its first segment", nil
+		}
+		return true, "", nil
 	}
 	same, now, err := w.s.isAt(w.tail)
 	switch {
 	case err != nil:
 		return false, "", err
-	case !endsIn(w.dir, upTo(names, a.seg.first), w.tail):
+	case !endsIn(w.dir, names, w.tail):
 		return false, "another segment stands behind the one that was read", nil
 	case !same:
 		return false, "the segment before is another file than the one that was read", nil
@@ -304,11 +329,46 @@ func (w *writer) sweep() {
 	}
 }
 
-// last reports whether the segments of this life are own and nobody has made one behind its first,
-// and whether segment and lease are the files at their names.
-func (w *writer) last(own []*held) (bool, string, error) {
+// oneCall is a number of names that a directory lists in one system call, and so at one moment.
+const oneCall = 100
+
+// settle returns the segments of the session, after it has taken away every claim of another life to a name below
+// end: who made one has not seen what is there now, and finds out when it cannot link. A claim that it could not
+// take away any more was linked before: that segment is in what settle returns.
+func (w *writer) settle(end session.Seq) ([]session.Seq, error) {
+	for again := true; ; {
+		list, err := w.s.fs.ReadDir(w.dir)
+		if err != nil {
+			return nil, err
+		}
+		claimed := false
+		for _, e := range list {
+			first, ok := claimOf(e.Name())
+			path := filepath.Join(w.dir, e.Name())
+			if !ok || first >= end || w.try != nil && path == w.try.tmp {
+				continue
+			}
+			claimed = true
+			if err := w.s.fs.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+		}
+		switch {
+		case claimed:
+		case again && len(list) > oneCall: // a claim that got its name meanwhile may stand under neither
+			again = false
+		default:
+			return segmentsIn(list), nil
+		}
+	}
+}
+
+// look reports whether the segments of this life are own and nobody has made one behind its first, and whether
+// segment and lease are the files at their names. What this life has written below end cannot be passed over any
+// more by anybody when the answer is yes.
+func (w *writer) look(end session.Seq, own []*held) (bool, string, error) {
 	s := w.s
-	names, err := s.segmentNames(w.dir)
+	names, err := w.settle(end)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, "its directory is gone", nil
 	}
@@ -330,12 +390,6 @@ func (w *writer) last(own []*held) (bool, string, error) {
 	return true, "", nil
 }
 
-// upTo returns the names before first.
-func upTo(names []session.Seq, first session.Seq) []session.Seq {
-	i, _ := slices.BinarySearch(names, first)
-	return names[:i]
-}
-
 // endsIn reports whether own are the last of names.
 func endsIn(dir string, names []session.Seq, own ...*held) bool {
 	n := len(names) - len(own)
@@ -344,25 +398,6 @@ func endsIn(dir string, names []session.Seq, own ...*held) bool {
 	}
 	for i, h := range own {
 		if filepath.Join(dir, segmentName(names[n+i])) != h.path {
-			return false
-		}
-	}
-	return true
-}
-
-// follows reports whether a, which was linked and then found contested, stands directly behind this life's other
-// segments. Then it stays: its records up to where another went on are what that one has read, here or in the file
-// before. Else it stands among another's segments.
-func (w *writer) follows(a *attempt) bool {
-	if !a.roll {
-		return false
-	}
-	names, err := w.s.segmentNames(w.dir)
-	if err != nil || !endsIn(w.dir, upTo(names, a.seg.first), w.own...) {
-		return false
-	}
-	for _, h := range w.own {
-		if same, _, err := w.s.isAt(h); err != nil || !same {
 			return false
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -163,4 +164,118 @@ func TestFirstCommitOvertaken(t *testing.T) {
 		t.Fatalf("damage: %+v", snap.Damage)
 	}
 	wantEvents(t, got[3:], append(by("old", 3, 2), by("young", 5, 2)...))
+}
+
+// unlockedStores returns stores on one root in which no lock works; each believes that they do.
+func unlockedStores(t *testing.T, fss ...vfs.FS) (stores []*Store) {
+	root := t.TempDir()
+	newStored(t, openStore(t, root, nil), subject, 3)
+	for _, fs := range fss {
+		s := openStore(t, root, noLocks{fs, func(string) bool { return true }})
+		s.locks = true
+		stores = append(stores, s)
+	}
+	return stores
+}
+
+// What an opener puts in the place of records that it has not read must not get its name, not even for a moment:
+// it could die then.
+func TestOvertakenBeforeTheLink(t *testing.T) {
+	armed := false
+	ss := unlockedStores(t, unsynced, vfs.Around(unsynced, func(c *vfs.Call, do func() error) error {
+		if armed && c.Op == vfs.OpLink {
+			if err := do(); err != nil {
+				return err
+			}
+			runtime.Goexit() // it dies directly behind its link
+		}
+		return do()
+	}))
+	old := must[store.Writer](t)(ss[0].Open(t.Context(), subject))
+	mustAppend(t, old, by("old", 3, 1))
+	mustFlush(t, old)
+	young := must[store.Writer](t)(ss[1].Open(t.Context(), subject))
+	mustAppend(t, old, by("old", 4, 1))
+	mustFlush(t, old) // acknowledged
+	armed = true
+	done := make(chan error, 1)
+	go func() {
+		err := errors.New("it linked, and died")
+		defer func() { done <- err }()
+		_, err = young.Append(context.Background(), by("young", 4, 2))
+	}()
+	if err := <-done; !errors.Is(err, store.ErrFenced) {
+		t.Errorf("young: %v", err)
+	}
+	got, _ := readEvents(t, openStore(t, ss[0].root, nil), subject)
+	wantEvents(t, got[3:], by("old", 3, 2))
+}
+
+// Three lives: the second links what the first has overtaken, the third reads it. Nobody may build on what is
+// taken back.
+func TestBuiltOnTheOvertaken(t *testing.T) {
+	g := newGate(func(c vfs.Call) bool { return c.Op == vfs.OpSyncDir && strings.HasSuffix(c.Name, string(subject)) })
+	ss := unlockedStores(t, unsynced, g.fs(), unsynced)
+	old := must[store.Writer](t)(ss[0].Open(t.Context(), subject))
+	mustAppend(t, old, by("old", 3, 1))
+	mustFlush(t, old)
+	young := must[store.Writer](t)(ss[1].Open(t.Context(), subject))
+	mustAppend(t, old, by("old", 4, 1)) // written, not acknowledged
+	g.armed.Store(true)
+	done := inBackground(young, by("young", 4, 1))
+	var err error
+	select {
+	case <-g.reached: // linked
+	case err = <-done:
+	}
+	third := must[store.Writer](t)(ss[2].Open(t.Context(), subject))
+	n := third.Opened().Pos.Next
+	mustAppend(t, third, by("third", n, 1))
+	close(g.open)
+	if err == nil {
+		err = <-done
+	}
+	if _, ferr := third.Flush(t.Context()); ferr != nil {
+		t.Fatalf("third: %v", ferr)
+	}
+	if !errors.Is(err, store.ErrFenced) {
+		t.Errorf("young: %v", err)
+	}
+	if _, err := old.Flush(t.Context()); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("old: %v", err)
+	}
+	got, snap := readEvents(t, openStore(t, ss[0].root, nil), subject)
+	if len(snap.Damage) > 0 {
+		t.Fatalf("damage: %+v", snap.Damage)
+	}
+	wantEvents(t, got[n:], by("third", n, 1))
+}
+
+// Two that meet do not both give way.
+func TestOneGoesOn(t *testing.T) {
+	var old store.Writer
+	var oldErr error
+	ss := unlockedStores(t, unsynced, vfs.Around(unsynced, func(c *vfs.Call, do func() error) error {
+		switch {
+		case c.Op == vfs.OpLink: // the young one has seen that nothing has changed
+			mustAppend(t, old, by("old", 4, 1))
+		case c.Op == vfs.OpSyncDir && old != nil:
+			_, oldErr = old.Flush(t.Context())
+		}
+		return do()
+	}))
+	w := must[store.Writer](t)(ss[0].Open(t.Context(), subject))
+	mustAppend(t, w, by("old", 3, 1))
+	mustFlush(t, w)
+	young := must[store.Writer](t)(ss[1].Open(t.Context(), subject))
+	old = w
+	_, err := young.Append(t.Context(), by("young", 4, 1))
+	if err == nil {
+		_, err = young.Flush(t.Context())
+	}
+	if err != nil || !errors.Is(oldErr, store.ErrFenced) {
+		t.Fatalf("young: %v; old: %v", err, oldErr)
+	}
+	got, _ := readEvents(t, ss[1], subject)
+	wantEvents(t, got[4:], by("young", 4, 1))
 }

@@ -337,7 +337,7 @@ func (w *writer) Flush(ctx context.Context) (store.Pos, error) {
 		}
 	}
 	if !w.looked {
-		ok, why, err := w.last(w.own)
+		ok, why, err := w.look(w.next.Next, w.own)
 		if err != nil {
 			return w.synced, w.notSaved(err)
 		}
