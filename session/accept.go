@@ -9,7 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// accept makes the event that follows the log with the given tail, or says why not.
+// accept makes the event that follows the log with the given tail and folds it into st, or says why not and
+// changes nothing.
 func (s *Session) accept(st *State, d Draft, tail []Event) (Event, error) {
 	if k, ok := s.env.Registry.Lookup(d.Type); ok && k.reserved {
 		return Event{}, st.reject(Event{Seq: st.next, Type: d.Type}, "only a session's constructor and its store write this type", nil)
@@ -26,7 +27,8 @@ func (s *Session) accept(st *State, d Draft, tail []Event) (Event, error) {
 	if n := len(ev.Data) + ev.Sources.size() + len(ev.Type); n > MaxRecord-maxEnvelope && !fits(ev) {
 		return ev, st.reject(ev, "with its citations it is too big for one record", nil)
 	}
-	if err := st.Apply(ev); err != nil {
+	k, known, err := st.check(ev)
+	if err != nil {
 		return ev, err
 	}
 	if ev.Type == TypeToolResult && ev.Op.Kind == OpReplace {
@@ -38,6 +40,7 @@ func (s *Session) accept(st *State, d Draft, tail []Event) (Event, error) {
 			return ev, st.reject(ev, "surface", err)
 		}
 	}
+	st.fold(&ev, k, known)
 	return ev, nil
 }
 

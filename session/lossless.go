@@ -2,9 +2,11 @@ package session
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -292,10 +294,32 @@ func (c *checker) wanted(what string) error {
 	return fmt.Errorf("found %q, want %s", c.in[c.i], what)
 }
 
+// plain returns how many bytes at the start of b are ordinary ASCII: no quote, backslash or control character.
+func plain(b []byte) int {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; len(b)-i >= 8; i += 8 {
+		x := binary.LittleEndian.Uint64(b[i:])
+		// The lowest byte whose high bit is set here is the first that is not plain: a borrow comes only from
+		// a byte that is flagged itself.
+		if m := (x | (x - ' '*ones) | ((x ^ '"'*ones) - ones) | ((x ^ '\\'*ones) - ones)) & high; m != 0 {
+			return i + bits.TrailingZeros64(m)/8
+		}
+	}
+	for i < len(b) && b[i] >= ' ' && b[i] < utf8.RuneSelf && b[i] != '"' && b[i] != '\\' {
+		i++
+	}
+	return i
+}
+
 // str passes a string and reports whether it has escapes.
 func (c *checker) str() (escaped bool, err error) {
 	c.i++
 	for c.i < len(c.in) {
+		c.i += plain(c.in[c.i:])
+		if c.i >= len(c.in) {
+			break
+		}
 		switch b := c.in[c.i]; {
 		case b == '"':
 			c.i++
@@ -307,8 +331,6 @@ func (c *checker) str() (escaped bool, err error) {
 			}
 		case b < ' ':
 			return false, errors.New("a control character in a string has to be escaped")
-		case b < utf8.RuneSelf:
-			c.i++
 		default:
 			r, n := utf8.DecodeRune(c.in[c.i:])
 			if r == utf8.RuneError && n <= 1 {

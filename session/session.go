@@ -185,6 +185,9 @@ func (s *Session) appendTold(build func(State) ([]Draft, error), drafts []Draft)
 	return evs, err
 }
 
+// firstTail is the room for events that a session gets with its first one.
+const firstTail = 16
+
 // append accepts drafts, or those that build makes, under the lock; it returns who is to be told once the
 // lock is free.
 func (s *Session) append(build func(State) ([]Draft, error), drafts []Draft) (_ []Event, notify func(), err error) {
@@ -204,18 +207,28 @@ func (s *Session) append(build func(State) ([]Draft, error), drafts []Draft) (_ 
 	if len(drafts) == 0 {
 		return nil, nil, nil
 	}
-	// A plain copy of the state, and a tail that is longer than ours: what a refused draft appended to a list
-	// lies behind the length of ours, and lists are handed out clipped only.
-	st, tail := s.state, s.tail
+	tail, st := s.tail, &s.state
+	if len(drafts) > 1 {
+		// A plain copy of the state: what a refused draft appended to a list lies behind the length of ours,
+		// and lists are handed out clipped only. A single draft is refused before it changes anything.
+		c := s.state
+		st = &c
+	}
+	if cap(tail) == 0 {
+		tail = make([]Event, 0, firstTail)
+	}
 	for _, d := range drafts {
-		ev, err := s.accept(&st, d, tail)
+		ev, err := s.accept(st, d, tail)
 		if err != nil {
 			return nil, nil, err
 		}
 		tail = append(tail, ev)
 	}
 	evs := tail[len(s.tail):len(tail):len(tail)]
-	s.state, s.tail, s.accepted = st, tail, true
+	if st != &s.state {
+		s.state = *st
+	}
+	s.tail, s.accepted = tail, true
 	s.signal()
 	return evs, s.notify, nil
 }

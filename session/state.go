@@ -199,26 +199,35 @@ func (s State) Problems() []Problem { return slices.Clip(s.problems) }
 // Apply folds a new event strictly: an event that breaks a rule is refused with a *RejectedError and
 // changes nothing. ev.Seq must be Next, and ev.Data must come from CheckData.
 func (s *State) Apply(ev Event) error {
-	if ev.Seq != s.next {
-		return s.reject(ev, fmt.Sprintf("the next seq is %d", s.next), nil)
-	}
-	k, known := s.kindOf(ev.Type)
-	switch {
-	case !known && !ev.Ignorable:
-		return s.reject(ev, "no package declared the type and it is not ignorable", nil)
-	case known && k.Check != nil:
-		if err := k.Check(ev.Data); err != nil {
-			return s.reject(ev, "data has the wrong shape", err)
-		}
-	}
-	if err := ev.Sources.check(ev.Seq); err != nil {
-		return s.reject(ev, "bad citation", err)
-	}
-	if err := s.checkSurface(ev, k.Class); err != nil {
-		return s.reject(ev, "surface", err)
+	k, known, err := s.check(ev)
+	if err != nil {
+		return err
 	}
 	s.fold(&ev, k, known)
 	return nil
+}
+
+// check holds a new event to the rules, without folding it.
+func (s *State) check(ev Event) (k *Kind, known bool, err error) {
+	if ev.Seq != s.next {
+		return nil, false, s.reject(ev, fmt.Sprintf("the next seq is %d", s.next), nil)
+	}
+	k, known = s.kindOf(ev.Type)
+	switch {
+	case !known && !ev.Ignorable:
+		return nil, false, s.reject(ev, "no package declared the type and it is not ignorable", nil)
+	case known && k.Check != nil:
+		if err := k.Check(ev.Data); err != nil {
+			return nil, false, s.reject(ev, "data has the wrong shape", err)
+		}
+	}
+	if err := ev.Sources.check(ev.Seq); err != nil {
+		return nil, false, s.reject(ev, "bad citation", err)
+	}
+	if err := s.checkSurface(ev, k.Class); err != nil {
+		return nil, false, s.reject(ev, "surface", err)
+	}
+	return k, known, nil
 }
 
 func (s *State) reject(ev Event, why string, err error) error {
