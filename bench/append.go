@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/strandline-dev/strandline/keeper"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/vfs"
 )
@@ -16,7 +17,7 @@ import (
 // append measures durable appends: each event accepted by itself, one flush per turn, n sessions at once. Its
 // limit is a loop over n files that writes the same bytes and calls fdatasync, at most 32 at a time.
 func (r *run) append(ctx context.Context, n int) error {
-	turns := max(r.Turns/n, 10)
+	turns := max(r.Turns/n, 50)
 	dir := fmt.Sprintf("append-%d", n)
 	st, err := r.open(dir)
 	if err != nil {
@@ -24,27 +25,35 @@ func (r *run) append(ctx context.Context, n int) error {
 	}
 	defer st.Close()
 	k := r.keeper(st)
-	work := make([][]session.Draft, turns)
+	work := make([][]session.Draft, 1+turns) // the first makes the session's files and is not measured
 	for i := range work {
 		work[i] = Turn(i + 1)
 	}
 	all := make([][]time.Duration, n)
+	play := func(ctx context.Context, h *keeper.Handle, turn []session.Draft) error {
+		for _, d := range turn {
+			if _, err := h.Session().Append(d); err != nil {
+				return err
+			}
+		}
+		return h.Flush(ctx)
+	}
+	handles := make([]*keeper.Handle, n)
+	for i := range handles {
+		if handles[i], err = k.Create(ctx, r.header(), session.Seed{}); err != nil {
+			return err
+		}
+		if err := play(ctx, handles[i], work[0]); err != nil {
+			return err
+		}
+	}
 	begin := time.Now()
 	g, gctx := errgroup.WithContext(ctx)
 	for i := range n {
 		g.Go(func() error {
-			h, err := k.Create(gctx, r.header(), session.Seed{})
-			if err != nil {
-				return err
-			}
-			for _, turn := range work {
+			for _, turn := range work[1:] {
 				t := time.Now()
-				for _, d := range turn {
-					if _, err := h.Session().Append(d); err != nil {
-						return err
-					}
-				}
-				if err := h.Flush(gctx); err != nil {
+				if err := play(gctx, handles[i], turn); err != nil {
 					return err
 				}
 				all[i] = append(all[i], time.Since(t))
@@ -63,7 +72,7 @@ func (r *run) append(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	perTurn := int(stored) / (n * turns)
+	perTurn := int(stored) / (n * len(work))
 	rawTook, rawAll, err := r.rawAppend(ctx, n, turns, perTurn)
 	if err != nil {
 		return err
