@@ -23,6 +23,10 @@ var update = flag.Bool("update", false, "write the golden files of the scripts a
 // strand is the program under test, built once: what is tested is what is shipped.
 var strand string
 
+// raceVar asks, if it is not empty, for a program that the race detector watches. It makes each start of
+// the command several times slower, and what it could see is watched in process by the packages' own tests.
+const raceVar = "STRANDLINE_RACE_COMMAND"
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(func() int {
@@ -38,7 +42,7 @@ func TestMain(m *testing.M) {
 		}
 		strand = filepath.Join(dir, "strand")
 		args := []string{"build", "-o", strand}
-		if race {
+		if os.Getenv(raceVar) != "" {
 			args = append(args, "-race")
 		}
 		build := exec.Command("go", append(args, ".")...)
