@@ -17,7 +17,7 @@ import (
 // append measures durable appends: each event accepted by itself, one flush per turn, n sessions at once. Its
 // limit is a loop over n files that writes the same bytes and calls fdatasync, at most 32 at a time.
 func (r *run) append(ctx context.Context, n int) error {
-	turns := max(r.Turns/n, 50)
+	turns := max(r.Turns/n, min(r.Turns, 50))
 	dir := fmt.Sprintf("append-%d", n)
 	st, err := r.open(dir)
 	if err != nil {
