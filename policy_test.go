@@ -31,7 +31,7 @@ var arrows = map[string]struct{ in, out string }{
 	"store":               {"session", json},
 	"storetest":           {"session store record message", json},
 	"memstore":            {"session store record", json},
-	"filestore":           {"session store record vfs", json + " golang.org/x/sync"},
+	"filestore":           {"session store record vfs", json + " golang.org/x/sync github.com/klauspost/compress"},
 	"live":                {"session", ""},
 	"keeper":              {"session store live", json},
 	"llm":                 {"message", json},

@@ -21,6 +21,7 @@
 //
 //	layout.go    where things are; Open and its options
 //	prepare.go   what is checked and made before the first write; how a file is made durable
+//	packed.go    a packed segment: its format, its text by offset
 //	scan.go      one segment: its good runs, its bad stretches
 //	reader.go    one log: segments and spans put together, and what its bad stretches mean
 //	lost.go      what stands in for records that loss of power took
@@ -30,6 +31,7 @@
 //	announce.go  who has it
 //	segment.go   how a new segment, or a new session, comes to its name
 //	writer.go    one life: append, flush, roll
+//	join.go      many segments of ended lives become few, packed ones
 //	encode.go    its events as records
 //	fork.go      a session that begins with another's prefix
 //	blob.go      long strings

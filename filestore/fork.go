@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"slices"
-	"sort"
 
 	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
@@ -154,11 +152,11 @@ func (s *Store) LinkAt(ctx context.Context, id session.ID, seq session.Seq) (ses
 		if err != nil {
 			return zero, err
 		}
-		i := sort.Search(len(names), func(i int) bool { return names[i] > seq }) - 1
+		i := holding(names, seq)
 		if i < 0 {
 			return zero, missing
 		}
-		path := filepath.Join(dir, segmentName(names[i]))
+		path := names[i].in(dir)
 		link, found, err := s.syncedLink(ctx, dir, path, seq)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // packed or moved: list again
@@ -171,7 +169,7 @@ func (s *Store) LinkAt(ctx context.Context, id session.ID, seq session.Seq) (ses
 		if err != nil {
 			return zero, err
 		}
-		if j := sort.Search(len(again), func(i int) bool { return again[i] > seq }) - 1; j < 0 || again[j] != names[i] {
+		if j := holding(again, seq); j < 0 || again[j] != names[i] {
 			continue
 		}
 		if !found {
@@ -194,7 +192,7 @@ type place struct {
 // syncedLink finds the record of seq in a segment and syncs the segment and its name.
 func (s *Store) syncedLink(ctx context.Context, dir, path string, seq session.Seq) (session.Link, bool, error) {
 	var link session.Link
-	f, err := s.fs.OpenFile(path, vfs.ReadOnly)
+	f, err := s.openSegment(path)
 	if err != nil {
 		return link, false, err
 	}

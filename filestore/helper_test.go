@@ -173,3 +173,11 @@ func tree(t testing.TB, root string) map[string]string {
 	}
 	return out
 }
+
+func firsts(names []segName) []session.Seq {
+	var out []session.Seq
+	for _, n := range names {
+		out = append(out, n.first)
+	}
+	return out
+}

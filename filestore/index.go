@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"sort"
 	"sync"
@@ -50,6 +51,7 @@ type view struct {
 	mu     sync.Mutex
 	blocks []block // the last used first
 	closed bool
+	moved  map[place]moved // guarded by mu: of segments that are not where they were found
 }
 
 // block is the text of the records between two marks.
@@ -139,13 +141,13 @@ func (v *view) block(g *segment, m mark, stop int64) ([]byte, error) {
 	}
 	v.mu.Unlock()
 
-	f, err := v.open(g)
+	f, shift, err := v.open(g)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	text := make([]byte, stop-m.off)
-	if n, err := f.ReadAt(text, m.off); n < len(text) {
+	if n, err := f.ReadAt(text, m.off+shift); n < len(text) {
 		if err == io.EOF {
 			return nil, v.damaged(g, m.off+int64(n), int64(len(text)-n), m.seq, "the file is shorter than it was")
 		}
@@ -159,18 +161,90 @@ func (v *view) block(g *segment, m mark, stop int64) ([]byte, error) {
 	return text, nil
 }
 
-// open opens a segment, which may have moved to the trash since it was found.
-func (v *view) open(g *segment) (vfs.File, error) {
-	f, err := v.s.fs.OpenFile(g.path, vfs.ReadOnly)
-	if err == nil {
-		return f, nil
+// moved says where the records of a segment lie now: so much further on, in another file.
+type moved struct {
+	path  string
+	shift int64
+}
+
+// open opens a segment, which may have moved to the trash, or been joined to others, since it was found. The offsets
+// that g knows are those of the file plus shift.
+func (v *view) open(g *segment) (f vfs.File, shift int64, err error) {
+	at := place{g.owner, g.first}
+	v.mu.Lock()
+	m, ok := v.moved[at]
+	v.mu.Unlock()
+	if !ok {
+		m.path = g.path
 	}
-	for _, dir := range v.s.homes(g.owner, v.id) {
-		if f, e := v.s.fs.OpenFile(dir+"/"+segmentName(g.first), vfs.ReadOnly); e == nil {
-			return f, nil
+	if f, err = v.s.openSegment(m.path); err == nil {
+		return f, m.shift, nil
+	}
+	for range 10 { // what is found may be joined again before it is opened
+		for _, dir := range v.s.homes(g.owner, v.id) {
+			if f, m, e := v.s.relocate(dir, g); e == nil {
+				v.mu.Lock()
+				if v.moved == nil {
+					v.moved = map[place]moved{}
+				}
+				v.moved[at] = m
+				v.mu.Unlock()
+				return f, m.shift, nil
+			}
 		}
 	}
-	return nil, err
+	return nil, 0, err
+}
+
+// relocate finds the records of g in dir.
+func (s *Store) relocate(dir string, g *segment) (vfs.File, moved, error) {
+	m := moved{}
+	names, err := s.segmentNames(dir)
+	if err != nil {
+		return nil, m, err
+	}
+	i := holding(names, g.first)
+	if i < 0 || !names[i].packed() && names[i].first != g.first {
+		return nil, m, fs.ErrNotExist
+	}
+	m.path = names[i].in(dir)
+	f, err := s.openSegment(m.path)
+	if err != nil {
+		return nil, m, err
+	}
+	if names[i].packed() && g.end > g.first {
+		at, err := locateRecord(context.Background(), f, g.first)
+		if err != nil {
+			f.Close()
+			return nil, m, err
+		}
+		m.shift = at - g.off
+	}
+	return f, m, nil
+}
+
+// locateRecord returns where the record of seq begins in the segment f.
+func locateRecord(ctx context.Context, f vfs.File, seq session.Seq) (int64, error) {
+	lo, err := seekRecord(f, seq)
+	if err != nil {
+		return 0, err
+	}
+	buf := windows.Get().(*[]byte)
+	defer windows.Put(buf)
+	r := record.NewReader(&fileReader{f, lo}, lo, *buf)
+	for {
+		tok, err := r.Next()
+		switch {
+		case err != nil:
+			return 0, err
+		case tok == record.End || tok == record.Good && r.Raw.Seq > seq:
+			return 0, fmt.Errorf("no record has the seq %d: %w", seq, fs.ErrNotExist)
+		case tok == record.Good && r.Raw.Seq == seq:
+			return r.At, nil
+		case ctx.Err() != nil:
+			return 0, context.Cause(ctx)
+		}
+	}
 }
 
 func (v *view) Range(from, to session.Seq) iter.Seq2[session.Event, error] {
@@ -238,7 +312,7 @@ func (v *view) scan(ctx context.Context, i int, from, to session.Seq, f func(*re
 		return fmt.Errorf("filestore: the snapshot of %s: %w", v.id, store.ErrClosed)
 	}
 	g := &v.segs[i]
-	file, err := v.open(g)
+	file, shift, err := v.open(g)
 	if err != nil {
 		return err
 	}
@@ -252,7 +326,7 @@ func (v *view) scan(ctx context.Context, i int, from, to session.Seq, f func(*re
 		buf = windows.Get().(*[]byte)
 		defer windows.Put(buf)
 	}
-	r := record.NewReader(io.LimitReader(&fileReader{file, m.off}, g.stop-m.off), m.off, *buf)
+	r := record.NewReader(io.LimitReader(&fileReader{file, m.off + shift}, g.stop-m.off), m.off, *buf)
 	for due := m.seq; due < to; due++ {
 		tok, err := r.Next()
 		switch {

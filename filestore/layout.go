@@ -1,17 +1,21 @@
 package filestore
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 	"github.com/strandline-dev/strandline/vfs"
@@ -57,6 +61,8 @@ type Store struct {
 
 	rooms sync.Pool // of *[]byte: where writers encode
 
+	decoder func() *zstd.Decoder // of packed segments, made when the first is met
+
 	randMu sync.Mutex
 
 	mu      sync.Mutex
@@ -78,6 +84,7 @@ var (
 	_ store.Blobs  = (*Store)(nil)
 
 	_ store.Verifier = (*Store)(nil)
+	_ store.Packer   = (*Store)(nil)
 )
 
 // Open returns the store in the directory root. It writes nothing: the directory is made by the first
@@ -94,7 +101,7 @@ func Open(root string, opt Options) (*Store, error) {
 	}
 	return &Store{
 		root: filepath.Clean(root), fs: opt.FS, opt: opt,
-		syncs: make(chan struct{}, maxSyncs), writers: map[session.ID]*writer{}, linked: place{seq: session.None},
+		syncs: make(chan struct{}, maxSyncs), decoder: sync.OnceValue(newDecoder), writers: map[session.ID]*writer{}, linked: place{seq: session.None},
 	}, nil
 }
 
@@ -131,29 +138,88 @@ func (s *Store) homes(id, child session.ID) []string {
 
 func segmentName(first session.Seq) string { return fmt.Sprintf("%0*d%s", segDigits, first, segSuffix) }
 
-// segmentNames returns the firsts of the segments in dir, ascending.
-func (s *Store) segmentNames(dir string) ([]session.Seq, error) {
+// segName is a segment as its file's name tells it.
+type segName struct {
+	first session.Seq
+	end   session.Seq // behind the last record of a packed one; None: it is plain
+}
+
+func (n segName) packed() bool { return n.end != session.None }
+
+// String returns the name of the file.
+func (n segName) String() string {
+	if n.packed() {
+		return fmt.Sprintf("%0*d-%0*d%s", segDigits, n.first, segDigits, n.end, packSuffix)
+	}
+	return segmentName(n.first)
+}
+
+// in returns the path of the file in dir.
+func (n segName) in(dir string) string { return filepath.Join(dir, n.String()) }
+
+func isPacked(path string) bool { return strings.HasSuffix(path, packSuffix) }
+
+// parseSegName is the inverse of String.
+func parseSegName(name string) (n segName, ok bool) {
+	digits, ok := strings.CutSuffix(name, segSuffix)
+	if ok {
+		n.first, ok = parseSeq(digits)
+		n.end = session.None
+		return n, ok
+	}
+	digits, ok = strings.CutSuffix(name, packSuffix)
+	first, end, dash := strings.Cut(digits, "-")
+	if !ok || !dash {
+		return n, false
+	}
+	var ok2 bool
+	n.first, ok = parseSeq(first)
+	n.end, ok2 = parseSeq(end)
+	return n, ok && ok2 && n.first < n.end
+}
+
+func parseSeq(digits string) (session.Seq, bool) {
+	n, err := strconv.ParseInt(digits, 10, 64)
+	return session.Seq(n), err == nil && n >= 0 && len(digits) == segDigits
+}
+
+// counting picks the segments that count from the names of a directory, ascending; hidden are the others: those
+// that begin inside a packed one, which holds their records. Of packed ones that begin together the longest counts.
+func counting(list []fs.DirEntry) (names, hidden []segName) {
+	var all []segName
+	for _, e := range list {
+		if n, ok := parseSegName(e.Name()); ok {
+			all = append(all, n)
+		}
+	}
+	slices.SortFunc(all, func(a, b segName) int { return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(b.end, a.end)) })
+	end := session.None
+	for _, n := range all {
+		if n.first < end {
+			hidden = append(hidden, n)
+			continue
+		}
+		names = append(names, n)
+		if n.packed() {
+			end = n.end
+		}
+	}
+	return names, hidden
+}
+
+// segmentNames returns the segments in dir that count, ascending.
+func (s *Store) segmentNames(dir string) ([]segName, error) {
 	list, err := s.fs.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	return segmentsIn(list), nil
+	names, _ := counting(list)
+	return names, nil
 }
 
-func segmentsIn(list []fs.DirEntry) []session.Seq {
-	var out []session.Seq
-	for _, e := range list {
-		digits, ok := strings.CutSuffix(e.Name(), segSuffix)
-		if !ok || len(digits) != segDigits {
-			continue
-		}
-		n, err := strconv.ParseInt(digits, 10, 64)
-		if err != nil || n < 0 {
-			continue
-		}
-		out = append(out, session.Seq(n)) // ReadDir sorts by name, which is by number
-	}
-	return out
+// holding returns the index of the one of names in which seq should lie, or -1.
+func holding(names []segName, seq session.Seq) int {
+	return sort.Search(len(names), func(i int) bool { return names[i].first > seq }) - 1
 }
 
 // claimName is the name of a segment on its way to the name of first: what it holds is whole, and everybody who

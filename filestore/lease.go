@@ -109,7 +109,7 @@ func (s *Store) takeTail(ctx context.Context, id session.ID, dir string) (*held,
 		if err != nil || len(names) == 0 {
 			return nil, err
 		}
-		path := filepath.Join(dir, segmentName(names[len(names)-1]))
+		path := names[len(names)-1].in(dir)
 		f, err := s.fs.OpenFile(path, vfs.ReadOnly)
 		if errors.Is(err, fs.ErrNotExist) && left > 0 {
 			left -= 2 * time.Millisecond
@@ -117,7 +117,7 @@ func (s *Store) takeTail(ctx context.Context, id session.ID, dir string) (*held,
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, &store.DamagedError{ID: id, Owner: id, Ranges: []store.Range{
-				{File: path, First: names[len(names)-1], Last: names[len(names)-1] - 1, Detail: err.Error()}}}
+				{File: path, First: names[len(names)-1].first, Last: names[len(names)-1].first - 1, Detail: err.Error()}}}
 		}
 		if err != nil {
 			return nil, err
@@ -212,7 +212,7 @@ func (w *writer) open(ctx context.Context) (err error) {
 		}
 		last := ""
 		if len(names) > 0 {
-			last = filepath.Join(w.dir, segmentName(names[len(names)-1]))
+			last = names[len(names)-1].in(w.dir)
 		}
 		if w.tail == nil && last == "" || w.tail != nil && w.tail.path == last {
 			break

@@ -6,14 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"path/filepath"
-	"sort"
 	"sync"
 
 	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
-	"github.com/strandline-dev/strandline/vfs"
 )
 
 // around is how many bytes before the place of an event are read with it: who looks at the end of a log looks
@@ -79,15 +76,15 @@ func (p *peeked) find(ctx context.Context, seq session.Seq) ([]session.Event, er
 		if err != nil {
 			return nil, err
 		}
-		i := sort.Search(len(names), func(i int) bool { return names[i] > seq })
-		if i == 0 {
+		i := holding(names, seq)
+		if i < 0 {
 			break
 		}
 		end := p.spanEnd(seq)
-		if i < len(names) {
-			end = min(end, names[i])
+		if i+1 < len(names) {
+			end = min(end, names[i+1].first)
 		}
-		path := filepath.Join(dir, segmentName(names[i-1]))
+		path := names[i].in(dir)
 		evs, err := p.read(ctx, path, seq, end)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // packed or moved: list again
@@ -117,7 +114,7 @@ func (p *peeked) spanEnd(seq session.Seq) session.Seq {
 
 // read returns the good records around seq that lie in one segment, below end; nil if seq is not among them.
 func (p *peeked) read(ctx context.Context, path string, seq, end session.Seq) ([]session.Event, error) {
-	f, err := p.s.fs.OpenFile(path, vfs.ReadOnly)
+	f, err := p.s.openSegment(path)
 	if err != nil {
 		return nil, err
 	}

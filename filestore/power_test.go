@@ -95,13 +95,13 @@ func losePower(t *testing.T, rnd *rand.Rand, s *Store, seq int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(s.dir(subject), segmentName(names[len(names)-1]))
+	path := filepath.Join(s.dir(subject), names[len(names)-1].String())
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	from := 0
-	for range 1 + seq - int(names[len(names)-1]) {
+	for range 1 + seq - int(names[len(names)-1].first) {
 		from += bytes.IndexByte(b[from:], '\n') + 1
 	}
 	size := []int{16, 64, 200}[rnd.IntN(3)]

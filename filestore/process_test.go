@@ -37,6 +37,9 @@ func TestMain(m *testing.M) {
 // child holds the session of the store at root and appends until it is killed, or ("paced") once for
 // each byte of its input. It prints each acknowledged seq.
 func child(what, root string) error {
+	if what == "pack" {
+		return packChild(root)
+	}
 	o := testOptions()
 	o.PID, o.Program, o.SegmentBytes = os.Getpid(), "child", 20000
 	s, err := Open(root, o)

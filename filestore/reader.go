@@ -104,10 +104,10 @@ func (s *Store) scanSettled(ctx context.Context, id session.ID, check func(*reco
 			return l, nil
 		}
 		last := names[len(names)-1]
-		if n := len(l.segs); n > 0 && l.segs[n-1].owner == id && l.segs[n-1].first < last && try < 10 && len(l.damage) == 0 {
+		if n := len(l.segs); n > 0 && l.segs[n-1].owner == id && l.segs[n-1].first < last.first && try < 10 && len(l.damage) == 0 {
 			continue // a segment came while we read
 		}
-		if held, err := s.hasWriter(filepath.Join(s.dir(id), segmentName(last))); err == nil && held {
+		if held, err := s.hasWriter(last.in(s.dir(id))); err == nil && held {
 			l.torn, l.lost = nil, nil // not left by the dead: still being written, or already given up
 		}
 		return l, nil
@@ -226,7 +226,7 @@ func (s *Store) scanSpans(ctx context.Context, l *logScan) error {
 }
 
 // locate finds the own segments of id for a reader of child; dir is "" if they are nowhere.
-func (s *Store) locate(id, child session.ID) (dir string, names []session.Seq, err error) {
+func (s *Store) locate(id, child session.ID) (dir string, names []segName, err error) {
 	for _, dir := range s.homes(id, child) {
 		names, err := s.segmentNames(dir)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && len(names) == 0 {
@@ -239,23 +239,23 @@ func (s *Store) locate(id, child session.ID) (dir string, names []session.Seq, e
 
 // scanOwn reads the segments of id in dir and adds what is good of them, below clip, to l. Without
 // clip the last segment is the end of the log: what is bad there may be torn or lost.
-func (s *Store) scanOwn(ctx context.Context, l *logScan, id session.ID, dir string, names []session.Seq, clip session.Seq) error {
+func (s *Store) scanOwn(ctx context.Context, l *logScan, id session.ID, dir string, names []segName, clip session.Seq) error {
 	end := clip != session.None
 	if end { // what begins at the clip or behind it is not asked for
-		names = names[:sort.Search(len(names), func(i int) bool { return names[i] >= clip })]
+		names = names[:sort.Search(len(names), func(i int) bool { return names[i].first >= clip })]
 	}
 	scans := make([]*segScan, len(names))
 	var g errgroup.Group
 	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i, first := range names {
-		limit := session.None
+	for i, n := range names {
+		limit := n.end // a packed one has something behind it, always
 		if i+1 < len(names) {
-			limit = names[i+1]
+			limit = names[i+1].first
 		}
 		if end && (limit == session.None || clip < limit) {
 			limit = clip
 		}
-		path := filepath.Join(dir, segmentName(first))
+		path, first := n.in(dir), n.first
 		g.Go(func() (err error) {
 			scans[i], err = s.scanSegment(ctx, id, path, first, limit, limit == session.None || l.check != nil, l.check)
 			if l.certain && errors.Is(err, fs.ErrNotExist) {
@@ -274,10 +274,12 @@ func (s *Store) scanOwn(ctx context.Context, l *logScan, id session.ID, dir stri
 		}
 	}
 	for i, sc := range scans {
-		last := i == len(scans)-1 && !end
-		limit := session.None
+		last := i == len(scans)-1 && !end && !names[i].packed()
+		limit := names[i].end
 		if i+1 < len(scans) {
 			limit = scans[i+1].first
+		} else if end {
+			limit = session.None // whoever asked for the span sees whether it is all there
 		}
 		if err := s.join(ctx, l, id, sc, limit, last); err != nil {
 			return err
@@ -285,6 +287,10 @@ func (s *Store) scanOwn(ctx context.Context, l *logScan, id session.ID, dir stri
 		if last {
 			l.size = sc.size
 		}
+	}
+	if n := len(names); n > 0 && !end && names[n-1].packed() {
+		l.hurt(id, store.Range{File: names[n-1].in(dir), First: names[n-1].end, Last: session.None,
+			Detail: "the segment behind it is gone: a packed one is never the last"})
 	}
 	return nil
 }

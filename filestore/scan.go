@@ -105,7 +105,7 @@ func readSegmentHead(f vfs.File) (record.Segment, int64, error) {
 // those of the medium.
 func (s *Store) scanSegment(ctx context.Context, id session.ID, path string, first, limit session.Seq, verify bool,
 	check func(*record.Raw) (string, error)) (*segScan, error) {
-	f, err := s.fs.OpenFile(path, vfs.ReadOnly)
+	f, err := s.openSegment(path)
 	if err != nil {
 		return nil, err
 	}
@@ -173,6 +173,9 @@ func (s *Store) scanSegment(ctx context.Context, id session.ID, path string, fir
 		p.good(&r.Raw, r.At)
 	}
 	p.endRun()
+	if packed, ok := f.(*packedFile); ok {
+		packed.explain(sc.items)
+	}
 	if limit != session.None && p.due >= limit && check != nil {
 		return sc, p.behind(ctx, r)
 	}

@@ -190,6 +190,9 @@ func (w *writer) place() error {
 		w.sweep()
 	}
 	w.adopt(a)
+	if !a.roll {
+		w.startJoin()
+	}
 	return nil
 }
 
@@ -335,21 +338,30 @@ const oneCall = 100
 // settle returns the segments of the session, after it has taken away every claim of another life to a name below
 // end: who made one has not seen what is there now, and finds out when it cannot link. A claim that it could not
 // take away any more was linked before: that segment is in what settle returns.
-func (w *writer) settle(end session.Seq) ([]session.Seq, error) {
+func (w *writer) settle(end session.Seq) ([]segName, error) {
+	mine := ""
+	if w.try != nil {
+		mine = w.try.tmp
+	}
+	return w.s.settle(w.dir, end, mine)
+}
+
+// settle is that of a writer whose own claim is mine.
+func (s *Store) settle(dir string, end session.Seq, mine string) ([]segName, error) {
 	for again := true; ; {
-		list, err := w.s.fs.ReadDir(w.dir)
+		list, err := s.fs.ReadDir(dir)
 		if err != nil {
 			return nil, err
 		}
 		claimed := false
 		for _, e := range list {
 			first, ok := claimOf(e.Name())
-			path := filepath.Join(w.dir, e.Name())
-			if !ok || first >= end || w.try != nil && path == w.try.tmp {
+			path := filepath.Join(dir, e.Name())
+			if !ok || first >= end || path == mine {
 				continue
 			}
 			claimed = true
-			if err := w.s.fs.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := s.fs.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, err
 			}
 		}
@@ -358,7 +370,8 @@ func (w *writer) settle(end session.Seq) ([]session.Seq, error) {
 		case again && len(list) > oneCall: // a claim that got its name meanwhile may stand under neither
 			again = false
 		default:
-			return segmentsIn(list), nil
+			names, _ := counting(list)
+			return names, nil
 		}
 	}
 }
@@ -391,13 +404,13 @@ func (w *writer) look(end session.Seq, own []*held) (bool, string, error) {
 }
 
 // endsIn reports whether own are the last of names.
-func endsIn(dir string, names []session.Seq, own ...*held) bool {
+func endsIn(dir string, names []segName, own ...*held) bool {
 	n := len(names) - len(own)
 	if n < 0 {
 		return false
 	}
 	for i, h := range own {
-		if filepath.Join(dir, segmentName(names[n+i])) != h.path {
+		if names[n+i].in(dir) != h.path {
 			return false
 		}
 	}

@@ -6,9 +6,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/strandline-dev/strandline/record"
@@ -99,9 +96,8 @@ func (s *Store) statFiles(ctx context.Context, st *store.Stat, dir string) error
 	if err != nil {
 		return err
 	}
-	var names []session.Seq
 	for _, e := range list {
-		digits, isSeg := strings.CutSuffix(e.Name(), segSuffix)
+		_, isSeg := parseSegName(e.Name())
 		if !isSeg && e.Name() != headerName {
 			continue
 		}
@@ -114,15 +110,16 @@ func (s *Store) statFiles(ctx context.Context, st *store.Stat, dir string) error
 			return nil
 		}
 		st.Bytes += info.Size()
-		if n, err := strconv.ParseInt(digits, 10, 64); isSeg && err == nil && len(digits) == segDigits {
-			names = append(names, session.Seq(n))
-		}
 	}
+	names, _ := counting(list)
 	if len(names) == 0 {
 		if !h.MayBeEmpty() {
 			st.State, st.Reason = store.StateDamaged, "it has no segment"
 		}
 		return nil
+	}
+	if names[len(names)-1].packed() {
+		return s.statWhole(ctx, st)
 	}
 	held, err := s.statTail(ctx, st, dir, names)
 	if err != nil || !held {
@@ -133,7 +130,7 @@ func (s *Store) statFiles(ctx context.Context, st *store.Stat, dir string) error
 
 // statTail finds next seq, link, activity and title, reading backwards. held: the last segment is
 // being written.
-func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names []session.Seq) (held bool, err error) {
+func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names []segName) (held bool, err error) {
 	found := struct{ pos, activity bool }{}
 	seen := int64(0)
 	title := tailTitle{}
@@ -142,10 +139,10 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 	left := int64(titleWindow)
 	for i := len(names) - 1; i >= 0; i-- {
 		last := i == len(names)-1
-		path := filepath.Join(dir, segmentName(names[i]))
+		path := names[i].in(dir)
 		limit := session.None
 		if !last {
-			limit = names[i+1]
+			limit = names[i+1].first
 		}
 		clean, enough, at := true, false, int64(0)
 		err := s.backward(path, func(f vfs.File) error {
@@ -224,9 +221,9 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 			for ; i >= 0 && left > 0 && !title.byUser; i, at = i-1, -1 {
 				limit := session.None
 				if i+1 < len(names) {
-					limit = names[i+1]
+					limit = names[i+1].first
 				}
-				if left, err = s.titleBefore(&title, filepath.Join(dir, segmentName(names[i])), at, limit, left); err != nil {
+				if left, err = s.titleBefore(&title, names[i].in(dir), at, limit, left); err != nil {
 					return held, err
 				}
 			}
@@ -263,7 +260,7 @@ var titleType = []byte(`,"type":"` + session.TypeTitle + `",`)
 // most left. It returns what is left then: 0 if there is more that was not looked at. Only lines that may hold a
 // title are parsed.
 func (s *Store) titleBefore(t *tailTitle, path string, end int64, limit session.Seq, left int64) (int64, error) {
-	f, err := s.fs.OpenFile(path, vfs.ReadOnly)
+	f, err := s.openSegment(path)
 	if err != nil {
 		return 0, err
 	}
@@ -357,17 +354,17 @@ func (s *Store) statWhole(ctx context.Context, st *store.Stat) error {
 }
 
 // statBase looks for the oldest segment that somebody writes, who writes the last.
-func (s *Store) statBase(st *store.Stat, dir string, names []session.Seq) error {
-	st.Base, st.Holder = names[len(names)-1], &store.Holder{SessionID: st.ID}
+func (s *Store) statBase(st *store.Stat, dir string, names []segName) error {
+	st.Base, st.Holder = names[len(names)-1].first, &store.Holder{SessionID: st.ID}
 	for i := len(names) - 2; i >= 0; i-- {
-		held, err := s.hasWriter(filepath.Join(dir, segmentName(names[i])))
+		held, err := s.hasWriter(names[i].in(dir))
 		if err != nil {
 			return err
 		}
 		if !held {
 			break
 		}
-		st.Base = names[i]
+		st.Base = names[i].first
 	}
 	if st.State == store.StateTorn {
 		st.State = store.StateOK // being written
@@ -379,7 +376,7 @@ func (s *Store) statBase(st *store.Stat, dir string, names []session.Seq) error 
 // returns false. What stands behind the last line end comes first, with lf false, also if it is empty. A line is
 // valid during the call.
 func (s *Store) backward(path string, first func(vfs.File) error, f func(line []byte, off int64, lf bool) bool) error {
-	file, err := s.fs.OpenFile(path, vfs.ReadOnly)
+	file, err := s.openSegment(path)
 	if err != nil {
 		return err
 	}

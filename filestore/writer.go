@@ -48,8 +48,11 @@ type writer struct {
 	kept      int    // that many bytes of unsynced are written; the rest is the batch that is not yet
 	acked     store.Pos
 	opened    *store.Snapshot
+	stopJoin  context.CancelFunc // of the joining in the background; nil: there is none
+	joinDone  chan struct{}      // closed at its end
 
 	mu     sync.Mutex // guards what other goroutines may ask for at any time
+	joined []joined   // what the joining in the background made and is not in segs yet
 	segs   []segment
 	own    []*held   // this life's segments: their locks are kept to its end
 	next   store.Pos // written
@@ -170,6 +173,7 @@ func (w *writer) Append(ctx context.Context, events []session.Event) (store.Pos,
 	if err := w.usable(ctx); err != nil {
 		return w.next, err
 	}
+	w.takeJoined()
 	// What an earlier call left half done comes first: it may hold the beginning of events.
 	if w.try != nil {
 		if err := w.place(); err != nil {
@@ -383,6 +387,7 @@ func (w *writer) Close() error {
 // release gives everything back, the lease last.
 func (w *writer) release() {
 	w.closed = true
+	w.endJoin()
 	if w.try != nil {
 		f := w.try.file
 		if w.newLease != nil {
