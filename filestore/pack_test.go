@@ -397,14 +397,15 @@ func packed(t *testing.T, s *Store, what, before string) {
 	}
 }
 
-// Every call of a packing fails, once or from then on; whatever it was, the log reads as before and the next packing
+// The calls of a packing fail, once or from then on; whatever it was, the log reads as before and the next packing
 // goes on.
 func TestPackFaults(t *testing.T) {
 	master := t.TempDir()
 	packScene(t, openStore(t, master, nil))
 	before := look(t, openStore(t, master, nil))
-	for _, once := range []bool{true, false} {
-		for k := 1; ; k++ {
+	for _, odd := range []int{0, 1} { // the exhaustive table of crashes has the others
+		for k := 1 + odd; ; k += 2 {
+			once := odd == 1
 			root := t.TempDir()
 			if err := os.CopyFS(root, os.DirFS(master)); err != nil {
 				t.Fatal(err)
