@@ -37,6 +37,7 @@ var arrows = map[string]struct{ in, out string }{
 	"llm":                 {"message", json},
 	"llm/script":          {"message llm", json},
 	"llm/fake":            {"message llm llm/script", json},
+	"llm/catalog":         {"llm", "charm.land/catwalk"},
 	"llm/llmtest":         {"llm", ""},
 	"llm/openai":          {"message llm", json + " github.com/openai/openai-go"},
 	"tool":                {"message", json + " github.com/google/jsonschema-go"},

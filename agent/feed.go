@@ -26,6 +26,8 @@ const (
 	NoticeNotSaved  NoticeKind = "not-saved"  // Err names the path
 	NoticeSaved     NoticeKind = "saved"      // saving works again
 	NoticeTurnEnd   NoticeKind = "turn-end"   // Code: the reason's kind, Text: its detail
+	NoticeUpkeep    NoticeKind = "upkeep"     // Text: what is done to the session meanwhile; "": nothing any more
+	NoticeRemark    NoticeKind = "remark"     // Text: worth knowing
 )
 
 func (k NoticeKind) droppable() bool {

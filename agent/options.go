@@ -204,4 +204,6 @@ type PressureInput struct {
 	// Sent makes the body of a request that the hook is about to send for another purpose than a turn, and logs
 	// what it was (request/sent). at is the length of the log that it was made of, of the event that tells how.
 	Sent func(req *llm.Request, at, of session.Seq) error
+	// Tell shows a person what is done at the moment ("": nothing any more), Remark something worth knowing.
+	Tell, Remark func(text string)
 }

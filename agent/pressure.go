@@ -41,6 +41,8 @@ func (t *turn) pressureInput(req llm.Request, overflow bool) PressureInput {
 		Sent: func(req *llm.Request, at, of session.Seq) error {
 			return t.logSent(req, SentEvent{Turn: t.n, Step: t.step, At: at, Purpose: req.Purpose, Of: of})
 		},
+		Tell:   func(text string) { t.a.feed.push(Notice{Kind: NoticeUpkeep, Turn: t.n, Step: t.step, Text: text}) },
+		Remark: func(text string) { t.a.feed.push(Notice{Kind: NoticeRemark, Turn: t.n, Step: t.step, Text: text}) },
 	}
 }
 

@@ -197,6 +197,6 @@ func (t *turn) count(u *message.Usage) {
 	}
 	t.tokens += u.InputTokens + read + write + u.OutputTokens
 	if p := t.header.price; p != nil {
-		t.cost += (float64(u.InputTokens)*p.Input + float64(read)*p.CacheRead + float64(write)*p.CacheWrite + float64(u.OutputTokens)*p.Output) / 1e6
+		t.cost += p.Cost(*u)
 	}
 }

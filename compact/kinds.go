@@ -113,9 +113,9 @@ func Kinds() []session.Kind {
 	const owner = "compact"
 	return []session.Kind{
 		{Type: TypeStart, Owner: owner, Doc: "a compaction begins", Opens: Bracket, Key: "compactionId", Check: named[Start](func(v Start) string { return v.CompactionID })},
-		{Type: TypeSummary, Owner: owner, Doc: "what the model made of the selected span; the message that replaces it follows",
+		{Type: TypeSummary, Owner: owner, Doc: "what the model made of the selected span; the message that replaces it follows", Usage: true,
 			Check: named[Summary](func(v Summary) string { return v.CompactionID })},
-		{Type: TypeEnd, Owner: owner, Doc: "a compaction ended, and how", Closes: Bracket, Key: "compactionId", Check: named[End](func(v End) string { return v.CompactionID })},
+		{Type: TypeEnd, Owner: owner, Doc: "a compaction ended, and how", Closes: Bracket, Key: "compactionId", Usage: true, Check: named[End](func(v End) string { return v.CompactionID })},
 		{Type: TypePrune, Owner: owner, Doc: "the result that follows is an older one, shortened without a model", Check: named[Prune](func(Prune) string { return "-" })},
 	}
 }

@@ -57,6 +57,17 @@ type Price struct {
 	Input, Output, CacheRead, CacheWrite float64
 }
 
+// Cost is what u costs, in US dollars.
+func (p Price) Cost(u message.Usage) float64 {
+	n := func(v *int64) float64 {
+		if v == nil {
+			return 0
+		}
+		return float64(*v)
+	}
+	return (float64(u.InputTokens)*p.Input + n(u.CacheReadTokens)*p.CacheRead + n(u.CacheWriteTokens)*p.CacheWrite + float64(u.OutputTokens)*p.Output) / 1e6
+}
+
 // Find returns the first of p and the providers it wraps (by `Unwrap() Provider`) that has the
 // capability T.
 func Find[T any](p Provider) (T, bool) {

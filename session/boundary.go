@@ -91,6 +91,20 @@ func (s State) OpenBracket(name string, base Seq) (Bracket, bool) {
 	return Bracket{}, false
 }
 
+// LastClosed returns the bracket called name that was closed last, and the one closed before it if there is one.
+func (s State) LastClosed(name string) (last, before Bracket, n int) {
+	for i := len(s.closed) - 1; i >= 0 && n < 2; i-- {
+		if b := s.closed[i]; b.Name == name {
+			if n++; n == 1 {
+				last = b
+			} else {
+				before = b
+			}
+		}
+	}
+	return last, before, n
+}
+
 // foldBracket opens or closes. A closing event takes the newest open one with its key; one without a
 // partner closes nothing.
 func (s *State) foldBracket(ev *Event, k *Kind) {

@@ -193,7 +193,10 @@ func (s *State) foldAssistant(ev *Event) {
 		}
 	})
 	if len(usage) > 2 {
-		s.foldUsage(ev, usage)
+		source, _ := Field(msg, "source")
+		if s.foldUsage(ev, usage, source) && ev.Op.Kind != OpReplace {
+			s.answer = answer{ev.Seq, s.surf.gen, s.reqHeader}
+		}
 	}
 	if ev.Op.Kind == OpReplace || !mayCall(msg) {
 		return

@@ -35,6 +35,10 @@ type Kind struct {
 	// "waiting", not dead.
 	Outlives bool
 
+	// Usage: the data's members usage, provider and model tell what a request cost that is none of a step's; the
+	// fold counts it.
+	Usage bool
+
 	// Check refuses data of the wrong shape; nil accepts every object. It must accept everything that
 	// earlier versions wrote.
 	Check func(jsontext.Value) error

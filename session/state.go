@@ -1,12 +1,10 @@
 package session
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/strandline-dev/strandline/message"
 )
@@ -47,12 +45,10 @@ type State struct {
 	todos      Seq
 	policy     string
 
-	activity   int64         // time of the last conversational event ..
-	active     bool          // .. if there was one, else the creation time
-	usage      message.Usage // of the whole log
-	ownUsage   message.Usage // of the events that this session logged itself
-	told       int           // answers that told their usage, ..
-	ownTold    int           // .. and those of them that this session logged itself
+	activity   int64    // time of the last conversational event ..
+	active     bool     // .. if there was one, else the creation time
+	spent      spending // tokens, by model
+	answer     answer   // the last one that told its usage
 	boundaries []Seq
 	unknown    []string
 	problems   []Problem
@@ -73,7 +69,7 @@ func NewState(h Header, reg *Registry) State {
 	if reg == nil {
 		reg = Core()
 	}
-	return State{header: h, reg: reg, turnSeq: None, stepSeq: None, reqHeader: None, todos: None, activity: h.CreatedAt}
+	return State{header: h, reg: reg, turnSeq: None, stepSeq: None, reqHeader: None, todos: None, answer: answer{seq: None}, activity: h.CreatedAt}
 }
 
 // Fold returns the state of all of p. It fails only when p does.
@@ -99,6 +95,7 @@ func (s State) Clone() State {
 	s.claimed = slices.Clip(s.claimed)
 	s.open = slices.Clip(s.open)
 	s.closed = slices.Clip(s.closed)
+	s.spent.before = slices.Clip(s.spent.before)
 	s.boundaries = slices.Clip(s.boundaries)
 	s.unknown = slices.Clip(s.unknown)
 	s.problems = slices.Clip(s.problems)
@@ -115,7 +112,7 @@ func (s State) ForkTo(h Header) (State, error) {
 	c := s.Clone()
 	c.header = h
 	c.asked, c.nextTurn, c.nextStep, c.claimed = nil, nil, nil, nil
-	c.ownUsage, c.ownTold = message.Usage{}, 0
+	c.spent = c.spent.inherited()
 	if !c.active {
 		c.activity = h.CreatedAt
 	}
@@ -166,18 +163,6 @@ func (s State) ApprovalPolicy() string { return s.policy }
 
 // LastActivity is the time of the last conversational event, or the creation time.
 func (s State) LastActivity() int64 { return s.activity }
-
-// Usage returns the tokens of the whole log, and of the part that this session logged itself.
-// Nil: no answer told any, which is not zero.
-func (s State) Usage() (total, own *message.Usage) {
-	if s.told > 0 {
-		total = &s.usage
-	}
-	if s.ownTold > 0 {
-		own = &s.ownUsage
-	}
-	return total, own
-}
 
 // Boundaries returns the seqs of all session/inherited events.
 func (s State) Boundaries() []Seq { return slices.Clip(s.boundaries) }
@@ -279,6 +264,9 @@ func (s *State) fold(ev *Event, k *Kind, known bool) {
 	if k.Opens != "" || k.Closes != "" {
 		s.foldBracket(ev, k)
 	}
+	if k.Usage {
+		s.foldCost(ev)
+	}
 	if !k.folded {
 		return
 	}
@@ -361,32 +349,6 @@ func decodeInto[T any](s *State, ev *Event, dst *T) bool {
 	}
 	*dst = v
 	return true
-}
-
-func (s *State) foldUsage(ev *Event, usage jsontext.Value) {
-	u, ok := plainUsage(usage)
-	if !ok {
-		if err := json.Unmarshal(usage, &u); err != nil {
-			s.problem(ev.Seq, "shape", "usage: "+err.Error())
-			return
-		}
-	}
-	s.usage = s.usage.Add(u)
-	s.told++
-	if ev.Seq >= s.header.Shared() {
-		s.ownUsage = s.ownUsage.Add(u)
-		s.ownTold++
-	}
-}
-
-// plainUsage reads what nearly every usage is: the two counts that are always there, and nothing else.
-func plainUsage(v jsontext.Value) (message.Usage, bool) {
-	in, ok := fieldInt(v, "inputTokens")
-	out, ok2 := fieldInt(v, "outputTokens")
-	if !ok || !ok2 || bytes.Count(v, []byte{':'}) != 2 {
-		return message.Usage{}, false
-	}
-	return message.Usage{InputTokens: int64(in), OutputTokens: int64(out)}, true
 }
 
 // IsActivity reports whether ev is conversational: a human's message, an assistant's message or a
