@@ -11,7 +11,7 @@ import (
 // NoticeKind is the kind of a Notice.
 type NoticeKind string
 
-// The kinds. Text deltas, reasoning deltas and progress may be dropped when a reader is slow; the others
+// The kinds. Text deltas, reasoning deltas, progress and upkeep may be dropped when a reader is slow; the others
 // are kept as long as there is room for them. None of them is a fact: facts come from Session.From.
 const (
 	NoticeText      NoticeKind = "text"       // Text: a delta of the answer
@@ -31,7 +31,7 @@ const (
 )
 
 func (k NoticeKind) droppable() bool {
-	return k == NoticeText || k == NoticeReasoning || k == NoticeProgress
+	return k == NoticeText || k == NoticeReasoning || k == NoticeProgress || k == NoticeUpkeep
 }
 
 // Notice is something that a front end may show at once. Which fields are set depends on Kind.

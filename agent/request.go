@@ -68,7 +68,7 @@ func (r *runner) makeHeader(route Route) (*header, error) {
 		}
 	}
 	// The request is made of what is logged, so that it can be made again.
-	if _, h.req, err = readHeader(h.body); err != nil {
+	if _, h.req, err = ReadHeader(h.body); err != nil {
 		return nil, err
 	}
 	h.raw, err = marshal(h.body)

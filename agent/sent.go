@@ -89,7 +89,7 @@ type Rebuilder struct {
 // Request returns the request that a header, the surface and the state yield. items are the surface of
 // the log that st was folded from.
 func (r *Rebuilder) Request(h session.HeaderBody, items []session.Item, st session.State) (llm.Request, error) {
-	provider, req, err := readHeader(h)
+	provider, req, err := ReadHeader(h)
 	if err != nil {
 		return req, err
 	}
@@ -104,8 +104,8 @@ func (r *Rebuilder) fill(provider string, req llm.Request, items []session.Item,
 	return req
 }
 
-// readHeader reads the part of a request that a header holds.
-func readHeader(h session.HeaderBody) (provider string, req llm.Request, err error) {
+// ReadHeader reads the part of a request that a header holds, and the name of its provider.
+func ReadHeader(h session.HeaderBody) (provider string, req llm.Request, err error) {
 	var c config
 	if err := json.Unmarshal(h.Config, &c); err != nil {
 		return "", req, fmt.Errorf("the config of a request header: %w", err)

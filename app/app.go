@@ -14,6 +14,7 @@
 //	inspect.go   a session as it is stored, or as it was then
 //	doctor.go    what is wrong, and what is only worth knowing
 //	change.go    fork, undo, redo, title
+//	compact.go   compaction: its numbers, what begins it, what a person asks of it
 //	import.go    files of other programs
 package app
 
@@ -30,6 +31,7 @@ import (
 	"github.com/strandline-dev/strandline/compact"
 	"github.com/strandline-dev/strandline/filestore"
 	"github.com/strandline-dev/strandline/importer"
+	"github.com/strandline-dev/strandline/llm/catalog"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 )
@@ -49,6 +51,8 @@ type App struct {
 	Root     string // the store's directory
 	Store    store.Store
 	Registry *session.Registry
+
+	catalog *catalog.Catalog
 }
 
 // Open opens a store. It creates nothing: a directory that is not there is an empty store.
@@ -69,7 +73,7 @@ func Open(o Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &App{Root: root, Store: st, Registry: reg}, nil
+	return &App{Root: root, Store: st, Registry: reg, catalog: catalog.New()}, nil
 }
 
 func program() string { return "strand " + Version }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 
+	"github.com/strandline-dev/strandline/compact"
 	"github.com/strandline-dev/strandline/llm/fake"
 	"github.com/strandline-dev/strandline/llm/script"
 )
@@ -51,7 +52,7 @@ func OpenFakeLLM(ctx context.Context, o FakeOptions) (*FakeLLM, error) {
 		}
 		record = f.record
 	}
-	f.server = fake.New(fake.Options{Script: s, Record: record, Served: o.Served, Sleep: sleep})
+	f.server = fake.New(fake.Options{Script: s, Record: record, Served: o.Served, Sleep: sleep, Purpose: compact.PurposeOf})
 	return f, nil
 }
 

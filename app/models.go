@@ -14,6 +14,7 @@ import (
 	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/config"
 	"github.com/strandline-dev/strandline/llm"
+	"github.com/strandline-dev/strandline/llm/catalog"
 	"github.com/strandline-dev/strandline/llm/openai"
 	"github.com/strandline-dev/strandline/llm/script"
 	"github.com/strandline-dev/strandline/session"
@@ -37,7 +38,14 @@ func LoadConfig(file, dir string) (*config.Config, error) {
 	if dir != "" {
 		o.Project = filepath.Join(Project(dir), ProjectConfig)
 	}
-	return config.Load(o)
+	cfg, err := config.Load(o)
+	if err == nil {
+		err = checkCompaction(o.User, cfg)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return cfg, nil
 }
 
 // configDir is the platform's directory for what a user configures.
@@ -83,11 +91,12 @@ type models struct {
 	cfg    *config.Config
 	client *http.Client
 	blobs  func(string) ([]byte, error)
+	table  *catalog.Catalog
 }
 
 // newModels returns the models, and what frees their connections.
 func (a *App) newModels(ctx context.Context, o WorkOptions) (models, func()) {
-	m := models{script: o.Script, cfg: o.Config, blobs: a.blobs(ctx)}
+	m := models{script: o.Script, cfg: o.Config, blobs: a.blobs(ctx), table: a.catalog}
 	transport := http.DefaultTransport.(*http.Transport).Clone() // with the proxies of the environment
 	m.client = &http.Client{Transport: transport}
 	return m, transport.CloseIdleConnections
@@ -98,6 +107,7 @@ func (m models) Provider(name string) (llm.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
+	p = cataloged{p, func(model string) llm.ModelInfo { return modelInfo(m.table, m.cfg, name, model) }}
 	idle := idleModel
 	if c, ok := m.cfg.Provider(name); ok && m.script == nil && c.Idle.IsSet() {
 		idle = c.Idle.V
@@ -123,13 +133,9 @@ func (m models) provider(name string) (llm.Provider, error) {
 		return nil, &ModelError{Code: llm.CodeMissingCredential, What: what, Why: fmt.Sprintf("its key is missing: $%s is not set", missing.Variable),
 			Hint: fmt.Sprintf("set %s, or say where the key is in [providers.%s] of the config file (strand config names it)", missing.Variable, name)}
 	}
-	infos := map[string]llm.ModelInfo{}
-	for model, i := range m.cfg.Models(name) {
-		infos[model] = llm.ModelInfo{ContextWindow: i.ContextWindow.V, MaxOutputTokens: i.MaxOutputTokens.V}
-	}
 	prov, err := openai.New(openai.Options{
 		Name: name, BaseURL: p.BaseURL.V, Key: key, Dialect: openai.Dialect(p.Dialect.V), Client: m.client, Blobs: m.blobs,
-		Models: infos, Now: time.Now, UserAgent: "strandline/" + Version,
+		Now: time.Now, UserAgent: "strandline/" + Version,
 	})
 	if err != nil {
 		return nil, &ModelError{What: what, Why: err.Error(), Hint: "strand config shows what is in force"}

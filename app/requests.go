@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/strandline-dev/strandline/agent"
+	"github.com/strandline-dev/strandline/compact"
 	"github.com/strandline-dev/strandline/llm"
 	"github.com/strandline-dev/strandline/llm/openai"
 	"github.com/strandline-dev/strandline/llm/script"
@@ -145,8 +146,13 @@ func (c *requestCheck) compare(s sent) error {
 		c.h.note("request-unchecked", s.seq, "the request was sent in the form %q, which this version cannot make", s.Encoding)
 		return nil
 	}
+	if s.Purpose != "" && s.Purpose != llm.PurposeCompaction {
+		c.h.Requests.Unchecked++
+		c.h.note("request-unchecked", s.seq, "the request was sent for %q, and this version does not know how it is made", s.Purpose)
+		return nil
+	}
 	c.h.Requests.Checked++
-	body, err := c.body(enc)
+	body, err := c.body(enc, s)
 	if err != nil {
 		var storage *llm.Error // a blob that is gone concerns this request, everything else the log
 		if errors.As(err, &storage) || errors.Is(err, errNoHeader) {
@@ -166,7 +172,7 @@ func (c *requestCheck) compare(s sent) error {
 
 var errNoHeader = errors.New("no request/header is in force")
 
-func (c *requestCheck) body(enc llm.Encoder) ([]byte, error) {
+func (c *requestCheck) body(enc llm.Encoder, s sent) ([]byte, error) {
 	at := c.st.RequestHeader()
 	if at == session.None {
 		return nil, errNoHeader
@@ -184,10 +190,30 @@ func (c *requestCheck) body(enc llm.Encoder) ([]byte, error) {
 		return nil, err
 	}
 	req, err := c.again.Request(head.Header, items, c.st)
+	if err == nil && s.Purpose == llm.PurposeCompaction {
+		req, err = c.summary(req, head.Header, items, s.Of)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoHeader, err)
 	}
 	return enc.Encode(req)
+}
+
+// summary makes the request of the compaction that began at seq of; turn is that of a turn.
+func (c *requestCheck) summary(turn llm.Request, h session.HeaderBody, items []session.Item, of session.Seq) (llm.Request, error) {
+	ev, err := c.prefix.At(of)
+	if err != nil {
+		return llm.Request{}, err
+	}
+	start, err := session.DecodeData[compact.Start](ev)
+	if err != nil {
+		return llm.Request{}, err
+	}
+	provider, _, err := agent.ReadHeader(h)
+	if err != nil {
+		return llm.Request{}, err
+	}
+	return compact.Request(provider, turn, items, c.st, start)
 }
 
 // changed adds a problem that is none of the stored bytes.

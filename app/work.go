@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/strandline-dev/strandline/agent"
+	"github.com/strandline-dev/strandline/compact"
 	"github.com/strandline-dev/strandline/config"
 	"github.com/strandline-dev/strandline/keeper"
 	"github.com/strandline-dev/strandline/llm"
@@ -40,9 +42,11 @@ type Work struct {
 	Agent *agent.Agent
 	First session.Seq // the first event that this life may write: what is below it was stored before
 	app   *App
-	h     *keeper.Handle
-	told  session.Seq // what a watcher was told; used by one watch at a time
-	free  func()      // lets the connections to the model go
+	// compactor makes the view smaller, by itself and when asked.
+	compactor *compact.Compactor
+	h         *keeper.Handle
+	told      session.Seq // what a watcher was told; used by one watch at a time
+	free      func()      // lets the connections to the model go
 }
 
 // idleModel is how long a model may say nothing before its request is given up, unless the configuration says.
@@ -65,6 +69,7 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 		o.MaxSteps = o.Config.Steps()
 	}
 	k := a.newKeeper()
+	compactor := newCompactor(o.Config)
 	agents, err := agent.New(agent.Options{
 		Sessions: sessions{k},
 		Models:   m,
@@ -73,6 +78,7 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 		Equip:    func(_ context.Context, s *session.Session) (agent.Kit, error) { return a.equip(s, o.Cwd) },
 		ReadFile: readContext,
 		MaxSteps: o.MaxSteps,
+		Hooks:    agent.Hooks{Pressure: []func(context.Context, agent.PressureInput) (bool, error){pressure(compactor)}},
 		Now:      time.Now,
 		NewID:    func() string { return string(NewID()) },
 		Sleep:    sleep,
@@ -81,7 +87,7 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Work{app: a, free: free}
+	w := &Work{app: a, free: free, compactor: compactor}
 	cfg := agent.Config{Route: o.Route, Policy: o.Approve, Rules: o.Rules}
 	if o.Session != "" {
 		w.Agent, err = agents.Resume(ctx, o.Session, cfg)
@@ -456,10 +462,11 @@ func CheckRun(scriptFile, model, configFile, dir string) (o WorkOptions, err err
 }
 
 func parseRoute(s string) (agent.Route, bool) {
-	for i := range s {
-		if s[i] == '/' {
-			return agent.Route{Provider: s[:i], Model: s[i+1:]}, i > 0 && i+1 < len(s)
-		}
-	}
-	return agent.Route{}, false
+	provider, model, ok := cutRoute(s)
+	return agent.Route{Provider: provider, Model: model}, ok
+}
+
+func cutRoute(s string) (provider, model string, ok bool) {
+	provider, model, ok = strings.Cut(s, "/")
+	return provider, model, ok && provider != "" && model != ""
 }

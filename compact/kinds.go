@@ -24,7 +24,7 @@ const (
 const Plugin = "compact"
 
 // Start is the data of compact/start. What goes beyond id, turn and command tells how the request to the model
-// was made, so that it can be made again from the log.
+// was made (Request), so that it can be made again from the log.
 type Start struct {
 	CompactionID    string `json:"compactionId"`
 	Turn            *int   `json:"turn"` // nil between turns
@@ -32,8 +32,9 @@ type Start struct {
 	Cause           Cause  `json:"cause,omitzero"`
 	// Range is the selected span of the surface, by its first and last node.
 	Range *Range `json:"range,omitzero"`
-	// Input is how the span was told to the model; zero for a log that does not say so.
-	Input *Input `json:"input,omitzero"`
+	// Instruction is the number of the instruction that ends the request, MaxTokens the bound of its answer.
+	Instruction int `json:"instruction,omitzero"`
+	MaxTokens   int `json:"maxTokens,omitzero"`
 }
 
 // Cause says why a compaction began.
@@ -50,15 +51,6 @@ const (
 type Range struct {
 	Start session.Seq `json:"start"`
 	End   session.Seq `json:"end"`
-}
-
-// Input says how a request for a summary is made of the view: its first Messages messages, long results cut, then
-// the instruction with that number.
-type Input struct {
-	Instruction int `json:"instruction"`
-	Messages    int `json:"messages"`
-	ResultRunes int `json:"resultRunes,omitzero"` // results are cut to so many runes; 0: they are whole
-	MaxTokens   int `json:"maxTokens,omitzero"`   // of the answer
 }
 
 // Summary is the data of compact/summary. It stands before the replacement that is made of it.
@@ -90,7 +82,8 @@ type End struct {
 	Turn         *int               `json:"turn"`
 	Error        *session.ErrorInfo `json:"error,omitzero"`
 	Outcome      Outcome            `json:"outcome,omitzero"` // absent in logs of other programs
-	// Before and After are the measured tokens of the view; absent if unknown.
+	// Before is how many tokens the view had when it began, After an estimate of the view as it is left, which
+	// is the measure of its growth; absent in logs of other programs.
 	Before *int64 `json:"before,omitzero"`
 	After  *int64 `json:"after,omitzero"`
 	// Usage is what a request for a summary cost that gave none; one that gave one tells it in compact/summary.

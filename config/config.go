@@ -80,6 +80,8 @@ type File struct {
 type Model struct {
 	ContextWindow   Value[int]
 	MaxOutputTokens Value[int]
+	Price           Value[Price]
+	Compaction      Compaction
 }
 
 // Config is what the files say. It is immutable and safe for concurrent use; nil says nothing.
@@ -94,6 +96,8 @@ type Config struct {
 	MaxSteps  Value[int]    // of the user
 	FewSteps  Value[int]    // the project's: it bounds the one in force
 
+	Compaction Compaction // of all models that do not say otherwise
+
 	providers map[string]Provider
 	models    map[string]Model
 }
@@ -104,6 +108,8 @@ type userFile struct {
 	MaxSteps  *int                     `toml:"max_steps"`
 	Providers map[string]providerTable `toml:"providers"`
 	Models    map[string]modelTable    `toml:"models"`
+
+	Compaction *compactionTable `toml:"compaction"`
 }
 
 type projectFile struct {
@@ -122,8 +128,13 @@ type providerTable struct {
 }
 
 type modelTable struct {
-	ContextWindow   *int `toml:"context_window"`
-	MaxOutputTokens *int `toml:"max_output_tokens"`
+	ContextWindow   *int             `toml:"context_window"`
+	MaxOutputTokens *int             `toml:"max_output_tokens"`
+	PriceInput      *float64         `toml:"price_input"`
+	PriceOutput     *float64         `toml:"price_output"`
+	PriceCacheRead  *float64         `toml:"price_cache_read"`
+	PriceCacheWrite *float64         `toml:"price_cache_write"`
+	Compaction      *compactionTable `toml:"compaction"`
 }
 
 // Load reads the files. Errors are *Error. A file that is not there says nothing, unless it is required.
@@ -143,7 +154,7 @@ func Load(o Options) (*Config, error) {
 		return nil, err
 	}
 	foundProject, err := read(o.Project, &p, false, func(key string) (string, string) {
-		if first, _, _ := strings.Cut(key, "."); first == "providers" || first == "models" {
+		if first, _, _ := strings.Cut(key, "."); first == "providers" || first == "models" || first == "compaction" {
 			return "a project may not set this: it comes with whatever is checked out", "put it into " + orElse(o.User, "the user's config file")
 		}
 		return "there is no such key in a project's file", "it knows model, approval and max_steps"
@@ -269,6 +280,10 @@ func (c *Config) user(o Options, u userFile) error {
 			}
 		}
 	}
+	var why string
+	if c.Compaction, why = u.Compaction.read(o.User); why != "" {
+		return bad("compaction", why, "leave it out for the default")
+	}
 	for _, name := range sorted(u.Models) {
 		provider, model, ok := strings.Cut(name, "/")
 		if !ok || provider == "" || model == "" {
@@ -280,6 +295,13 @@ func (c *Config) user(o Options, u userFile) error {
 		set(&m.MaxOutputTokens, t.MaxOutputTokens, o.User)
 		if m.ContextWindow.V < 0 || m.MaxOutputTokens.V < 0 {
 			return bad("models."+name, "a count of tokens is below 0", "leave it out if it is not known")
+		}
+		var why string
+		if m.Price, why = t.price(o.User); why != "" {
+			return bad("models."+name, why, "price_input and price_output are US dollars for a million tokens; leave both out if they are not known")
+		}
+		if m.Compaction, why = t.Compaction.read(o.User); why != "" {
+			return bad("models."+name+".compaction", why, "leave it out for the default")
 		}
 		c.models[name] = m
 	}

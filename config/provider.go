@@ -130,6 +130,14 @@ func (c *Config) Names() []string {
 	return sorted(c.providers)
 }
 
+// ModelNames lists the models of which something is said, as PROVIDER/MODEL.
+func (c *Config) ModelNames() []string {
+	if c == nil {
+		return nil
+	}
+	return sorted(c.models)
+}
+
 // Models returns what is known about a provider's models, by their own names.
 func (c *Config) Models(provider string) map[string]Model {
 	out := map[string]Model{}
@@ -173,6 +181,7 @@ func (c *Config) Settings() []Setting {
 		steps = BuiltIn
 	}
 	add("max_steps", fmt.Sprint(c.Steps()), steps)
+	c.Compaction.settings("compaction.", add)
 	for _, name := range c.Names() {
 		p := c.providers[name]
 		at := "providers." + name + "."
@@ -203,6 +212,10 @@ func (c *Config) Settings() []Setting {
 				add(fmt.Sprintf("models.%q.%s", name, v.key), fmt.Sprint(v.v.V), v.v.Origin)
 			}
 		}
+		if m.Price.IsSet() {
+			add(fmt.Sprintf("models.%q.price", name), fmt.Sprintf("%v in, %v out", m.Price.V.Input, m.Price.V.Output), m.Price.Origin)
+		}
+		m.Compaction.settings(fmt.Sprintf("models.%q.compaction.", name), add)
 	}
 	return out
 }

@@ -91,18 +91,15 @@ func (s State) OpenBracket(name string, base Seq) (Bracket, bool) {
 	return Bracket{}, false
 }
 
-// LastClosed returns the bracket called name that was closed last, and the one closed before it if there is one.
-func (s State) LastClosed(name string) (last, before Bracket, n int) {
-	for i := len(s.closed) - 1; i >= 0 && n < 2; i-- {
-		if b := s.closed[i]; b.Name == name {
-			if n++; n == 1 {
-				last = b
-			} else {
-				before = b
-			}
+// LastClosed returns the brackets called name that were closed last, the newest first, at most n of them.
+func (s State) LastClosed(name string, n int) []Bracket {
+	var out []Bracket
+	for i := len(s.closed) - 1; i >= 0 && len(out) < n; i-- {
+		if s.closed[i].Name == name {
+			out = append(out, s.closed[i])
 		}
 	}
-	return last, before, n
+	return out
 }
 
 // foldBracket opens or closes. A closing event takes the newest open one with its key; one without a

@@ -93,6 +93,13 @@ func (p *printer) notice(n agent.Notice) {
 		p.streamed = ""
 		p.warn("the model failed (%s): %s; attempt %d in %v", n.Code, strings.TrimSuffix(n.Text, "."), n.Attempt+1, n.Delay.Round(10*time.Millisecond))
 		p.spin.wait("waiting to try again")
+	case agent.NoticeUpkeep:
+		if n.Text == "" {
+			n.Text = "waiting for the model"
+		}
+		p.spin.wait("%s", n.Text)
+	case agent.NoticeRemark:
+		p.warn("%s", n.Text)
 	case agent.NoticeNotSaved:
 		p.warn("not saved: %v", n.Err)
 	case agent.NoticeSaved:

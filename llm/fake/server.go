@@ -36,6 +36,10 @@ type Options struct {
 	// Served is told what became of each request, once it is over. It may be nil; calls may be concurrent.
 	Served func(Served)
 
+	// Purpose tells what a request is for, which its wire does not say; nil: all are turns. Lines of the script
+	// with a purpose serve those.
+	Purpose func(llm.Request) string
+
 	// Sleep waits for d or the end of ctx, whose error it returns. It is needed.
 	Sleep func(ctx context.Context, d time.Duration) error
 }
@@ -139,6 +143,9 @@ func (s *Server) answer(p wire, w http.ResponseWriter, r *http.Request) {
 		ref = &refusal{status: http.StatusUnsupportedMediaType, message: fmt.Sprintf("Unsupported content type %q: send application/json.", ct)}
 	default:
 		req, ref = p.parse(body)
+		if ref == nil && s.opts.Purpose != nil {
+			req.Purpose = s.opts.Purpose(req.Request)
+		}
 	}
 
 	// One request at a time takes its line and is recorded, so that the record is in the order of the script.

@@ -1,0 +1,152 @@
+package compact
+
+import (
+	"slices"
+
+	"github.com/strandline-dev/strandline/message"
+	"github.com/strandline-dev/strandline/meter"
+	"github.com/strandline-dev/strandline/session"
+)
+
+// Plan is the span of a surface that a compaction would replace, and what it would leave.
+type Plan struct {
+	From, To int   // positions on the surface, To not included; From == To: nothing can go
+	Tokens   int64 // of the span, estimated
+	Kept     int64 // of what stands behind it
+}
+
+// Empty reports whether there is nothing to compact.
+func (p Plan) Empty() bool { return p.From >= p.To }
+
+// Select chooses the span: from the head, behind what is stated again anyway, up to where a tail of at most tail
+// tokens begins. It cuts only where no call is separated from its result, never takes a call that is still pending,
+// and leaves the newest whole unit always. most bounds the tokens up to the end of the span, so that the request
+// that tells them fits; 0: no bound. items are the surface of the log that st was folded from. restated are the
+// source plugins of messages that the harness states again by itself.
+func Select(items []session.Item, st session.State, restated []string, tail, most int64) Plan {
+	legal := cuts(items, st)
+	again := func(it session.Item) bool {
+		return it.Message.Source.Kind == message.SourcePlugin && slices.Contains(restated, it.Message.Source.Plugin)
+	}
+	sizes := make([]int64, len(items))
+	var all int64
+	for i, it := range items {
+		sizes[i] = size(it)
+		all += sizes[i]
+	}
+	var p Plan
+	for p.From < len(items) && (again(items[p.From]) || sizes[p.From] == 0) {
+		p.From++
+	}
+	newest := len(items) // position of the newest unit
+	for i := len(items) - 1; i >= 0; i-- {
+		if sizes[i] > 0 && !again(items[i]) {
+			newest = i
+			break
+		}
+	}
+	for newest > 0 && !legal[newest] {
+		newest--
+	}
+	head := int64(0)
+	for k := 0; k <= newest && k <= len(items); k++ {
+		if k > 0 {
+			head += sizes[k-1]
+		}
+		if most > 0 && head > most {
+			break
+		}
+		if k > p.From && legal[k] {
+			p.To = k
+			if all-head <= tail {
+				break
+			}
+		}
+	}
+	if p.To <= p.From || !slices.ContainsFunc(items[p.From:p.To], func(it session.Item) bool {
+		return it.Message.Source.Plugin != Plugin && len(it.Message.Content) > 0
+	}) {
+		return Plan{} // a summary alone is not summarised again
+	}
+	for i, n := range sizes {
+		switch {
+		case i >= p.To:
+			p.Kept += n
+		case i >= p.From:
+			p.Tokens += n
+		}
+	}
+	return p
+}
+
+func size(it session.Item) int64 {
+	if len(it.Message.Content) == 0 {
+		return 0
+	}
+	return meter.Message(it.Message)
+}
+
+// cuts tells for each position of the surface whether it can be cut before it: no call on the left has its result
+// on the right, and none on the left is still pending.
+func cuts(items []session.Item, st session.State) []bool {
+	type id struct {
+		call       string
+		turn, step int
+	}
+	legal := make([]bool, len(items)+1)
+	for i := range legal {
+		legal[i] = true
+	}
+	bar := func(from, to int) { // no cut behind the item from and up to the item to
+		for k := from + 1; k <= to; k++ {
+			legal[k] = false
+		}
+	}
+	asked := map[id][]int{} // unanswered calls, by the item that asked
+	byID := map[string][]int{}
+	at := map[session.Seq]int{}
+	take := func(list []int) (int, []int) { return list[len(list)-1], list[:len(list)-1] }
+	for i, it := range items {
+		switch it.Type {
+		case session.TypeAssistantMessage:
+			at[it.Seq] = i
+			for _, c := range it.Message.Calls() {
+				k := id{c.ID, it.Turn, it.Step}
+				asked[k] = append(asked[k], i)
+				byID[c.ID] = append(byID[c.ID], i)
+			}
+		case session.TypeToolResult:
+			for _, b := range it.Message.Content {
+				k := id{b.ToolCallID, it.Turn, it.Step}
+				from := -1
+				if len(asked[k]) > 0 {
+					from, asked[k] = take(asked[k])
+				} else if len(byID[b.ToolCallID]) > 0 { // a result that came in another step: the nearest call
+					from = byID[b.ToolCallID][len(byID[b.ToolCallID])-1]
+				}
+				if from >= 0 {
+					bar(from, i)
+				}
+			}
+		}
+	}
+	for _, c := range st.OpenCalls() {
+		if i, ok := at[c.Assistant]; ok && c.Pending {
+			bar(i, len(items))
+		}
+	}
+	return legal
+}
+
+// restatedTokens is what the newest message of each restated plugin has: a part of what no compaction takes away.
+func restatedTokens(items []session.Item, restated []string) (n int64) {
+	for _, name := range restated {
+		for _, it := range slices.Backward(items) {
+			if it.Message.Source.Kind == message.SourcePlugin && it.Message.Source.Plugin == name {
+				n += size(it)
+				break
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,184 @@
+package compact_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/strandline-dev/strandline/compact"
+	"github.com/strandline-dev/strandline/llm"
+	"github.com/strandline-dev/strandline/message"
+	"github.com/strandline-dev/strandline/session"
+)
+
+func (w *world) pressure(overflow bool) bool {
+	w.t.Helper()
+	changed, err := w.c.Pressure(context.Background(), w.job, overflow)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return changed
+}
+
+// said counts the remarks that hold text.
+func (w *world) said(text string) (n int) {
+	for _, note := range w.notes {
+		if strings.Contains(note, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// Below the threshold nothing happens; above it one compaction does, and none again before the view has grown.
+func TestThreshold(t *testing.T) {
+	w := newWorld(t, session.Seed{})
+	w.fill(8) // about 80 tokens a turn
+	if w.pressure(false) || w.s.State().Next() != w.s.Len() || w.types() != "" {
+		t.Fatalf("compacted below the threshold: %s", w.types())
+	}
+	w.fill(3)
+	if !w.pressure(false) || w.model.count() != 1 || w.said("compacted") != 1 {
+		t.Fatalf("%s %v", w.types(), w.notes)
+	}
+	for range 3 {
+		if w.pressure(false) {
+			t.Error("compacted again")
+		}
+	}
+	// The usage of an answer from before says nothing about the view now.
+	w.fill(1)
+	if w.pressure(false) || w.model.count() != 1 {
+		t.Error("compacted again by an old figure")
+	}
+	w.fill(9)
+	if !w.pressure(false) || w.model.count() != 2 {
+		t.Errorf("not compacted when the view had grown: %s", w.types())
+	}
+	w.job.Window = 0
+	w.fill(20)
+	if w.pressure(false) {
+		t.Error("compacted without a window")
+	}
+}
+
+// What the provider told of the view as it is counts, whatever the estimate says.
+func TestToldUsage(t *testing.T) {
+	w := newWorld(t, session.Seed{})
+	w.fill(6)
+	w.put(session.Draft{Type: session.TypeRequestHeader, Data: session.RequestHeader{Header: session.HeaderBody{Config: []byte(`{"provider":"fake","model":"m"}`)}, Reason: "initial"}})
+	answer := func(in int64) {
+		n, _ := w.s.State().Turn()
+		w.put(session.Draft{Type: session.TypeTurnStart, Data: session.TurnStart{Turn: n + 1}}, session.Draft{Type: session.TypeStepStart, Data: session.StepRef{Turn: n + 1, Step: 1}},
+			session.Draft{Type: session.TypeAssistantMessage, Op: session.Append(), Data: session.AssistantMessage{Turn: n + 1, Step: 1, Usage: &message.Usage{InputTokens: in, OutputTokens: 5},
+				Message: message.Message{ID: "big", Role: message.RoleAssistant, Content: []message.Block{message.TextBlock("ok")}, Source: message.Source{Kind: message.SourceModel, Provider: "fake", Model: "m"}}}},
+			session.Draft{Type: session.TypeStepEnd, Data: session.StepRef{Turn: n + 1, Step: 1}}, session.Draft{Type: session.TypeTurnEnd, Data: session.TurnEnd{Turn: n + 1, Reason: session.Reason{Kind: session.ReasonCompleted}}})
+	}
+	answer(700)
+	if w.pressure(false) {
+		t.Error("compacted below")
+	}
+	answer(900)
+	if !w.pressure(false) {
+		t.Error("not compacted above")
+	}
+	if w.pressure(false) {
+		t.Error("compacted by a figure from before")
+	}
+}
+
+// A summary that does not help is tried, said, and not tried again.
+func TestNoGain(t *testing.T) {
+	w := newWorld(t, session.Seed{})
+	w.model.play = says(strings.Repeat("blah ", 2000))
+	w.fill(11)
+	before := w.view()
+	for range 5 {
+		if w.pressure(false) {
+			t.Error("the surface is said to have changed")
+		}
+	}
+	if w.model.count() != 1 || w.said("no gain") != 1 || w.types() != "start end:no-gain" || cmp.Diff(before, w.view()) != "" {
+		t.Errorf("%d requests, %v, %s", w.model.count(), w.notes, w.types())
+	}
+	w.fill(1)
+	if w.pressure(false) || w.model.count() != 1 {
+		t.Error("tried again before the view had grown")
+	}
+	w.fill(2)
+	if w.pressure(false); w.model.count() != 2 {
+		t.Error("not tried when the view had grown")
+	}
+	// A new life is held to the same.
+	next := worldOf(t, header("s-1111"), session.Seed{Prefix: events(t, w.s.Events())}, compact.Settings{})
+	if next.pressure(false); next.model.count() != 0 {
+		t.Error("a new life tries at once")
+	}
+}
+
+// At most two in a row without a completed answer between them, also when a service refuses each request.
+func TestTwoInARow(t *testing.T) {
+	w := newWorld(t, session.Seed{})
+	w.fill(30)
+	w.model.play = func(_ context.Context, _ llm.Request, yield func(llm.Chunk, error) bool) {
+		yield(llm.Chunk{}, llm.Errorf(llm.CodeServer, "down"))
+	}
+	for range 6 {
+		w.pressure(true)
+	}
+	if w.model.count() != 2 || w.types() != "start end:failed start end:failed" {
+		t.Errorf("%d requests: %s", w.model.count(), w.types())
+	}
+	w.fill(1)
+	w.model.play = says("fine")
+	if !w.pressure(true) || w.model.count() != 3 {
+		t.Error("an answer does not count")
+	}
+}
+
+// A service that refuses a request as too long is believed, also when the window is not known.
+func TestOverflow(t *testing.T) {
+	w := newWorld(t, session.Seed{})
+	w.job.Window = 0
+	w.fill(10)
+	if !w.pressure(true) || w.types() != "start summary replacement end:done" {
+		t.Errorf("%s", w.types())
+	}
+	ev, _ := w.s.At(w.s.State().LastClosed(compact.Bracket, 1)[0].Open)
+	if d, _ := session.DecodeData[compact.Start](ev); d.Cause != compact.CauseOverflow {
+		t.Errorf("%s", ev.Data)
+	}
+}
+
+// Where the fixed part alone is above the threshold no compaction begins, and that is said once, with its size.
+func TestFixedPart(t *testing.T) {
+	w := newWorld(t, session.Seed{})
+	w.put(session.Draft{Type: session.TypeTurnStart, Data: session.TurnStart{Turn: 1}}, session.Draft{Type: session.TypeStepStart, Data: session.StepRef{Turn: 1, Step: 1}},
+		session.Draft{Type: session.TypeUserMessage, Op: session.Append(), Data: message.Message{ID: "p", Role: message.RoleUser, Content: []message.Block{message.TextBlock(strings.Repeat("rule", 700))}, Source: message.Source{Kind: message.SourcePlugin, Plugin: "agents-md"}}},
+		session.Draft{Type: session.TypeStepEnd, Data: session.StepRef{Turn: 1, Step: 1}}, session.Draft{Type: session.TypeTurnEnd, Data: session.TurnEnd{Turn: 1, Reason: session.Reason{Kind: session.ReasonCompleted}}})
+	w.job.Head.System = strings.Repeat("word", 250)
+	w.fill(3)
+	for range 3 {
+		if w.pressure(false) {
+			t.Error("compacted")
+		}
+	}
+	if w.model.count() != 0 || len(w.notes) != 1 || w.said("954 tokens of a context window of 1000") != 1 {
+		t.Errorf("%d requests, %v", w.model.count(), w.notes)
+	}
+	w.job.Window = 100_000
+	if w.pressure(false) || len(w.notes) != 1 {
+		t.Error("a larger window does not help")
+	}
+}
+
+// Off means off, but for who asks.
+func TestOff(t *testing.T) {
+	w := worldOf(t, header("s-1111"), session.Seed{}, compact.Settings{Off: true})
+	w.fill(20)
+	if w.pressure(false) || w.pressure(true) || w.compact().Outcome != compact.Done {
+		t.Error(w.types())
+	}
+}
