@@ -93,7 +93,10 @@ func TestBadSummaries(t *testing.T) {
 		"fails": {func(_ context.Context, _ llm.Request, yield func(llm.Chunk, error) bool) {
 			yield(llm.Chunk{}, &llm.Error{Code: llm.CodeRateLimit, Status: 429, Message: "later"})
 		}, compact.Failed, "RATE_LIMIT"},
-		"hangs":        {func(ctx context.Context, _ llm.Request, yield func(llm.Chunk, error) bool) { <-ctx.Done(); yield(llm.Chunk{}, ctx.Err()) }, compact.Failed, "TIMEOUT"},
+		"hangs": {func(ctx context.Context, _ llm.Request, yield func(llm.Chunk, error) bool) {
+			<-ctx.Done()
+			yield(llm.Chunk{}, ctx.Err())
+		}, compact.Failed, "TIMEOUT"},
 		"says nothing": {says(""), compact.Failed, "EMPTY_RESPONSE"},
 		"blank":        {says(" \n "), compact.Failed, "EMPTY_RESPONSE"},
 		"says more":    {says(strings.Repeat("blah ", 3000)), compact.NoGain, ""},
@@ -101,11 +104,13 @@ func TestBadSummaries(t *testing.T) {
 			for yield(llm.Chunk{Type: llm.ChunkTextDelta, Text: strings.Repeat("blah ", 100)}, nil) {
 			}
 		}, compact.NoGain, ""},
-		"calls tools":   {call, compact.Failed, "MALFORMED_RESPONSE"},
-		"is cut":        {ends("the beginning of", llm.FinishLength), compact.Failed, "MALFORMED_RESPONSE"},
-		"is filtered":   {ends("the beginning of", llm.FinishContentFilter), compact.Failed, "MALFORMED_RESPONSE"},
-		"stops halfway": {func(_ context.Context, _ llm.Request, yield func(llm.Chunk, error) bool) { yield(llm.Chunk{Type: llm.ChunkTextDelta, Text: "x"}, nil) }, compact.Failed, "STREAM_CLOSED"},
-		"crashes":       {func(context.Context, llm.Request, func(llm.Chunk, error) bool) { panic("oh") }, compact.Failed, "INTERNAL"},
+		"calls tools": {call, compact.Failed, "MALFORMED_RESPONSE"},
+		"is cut":      {ends("the beginning of", llm.FinishLength), compact.Failed, "MALFORMED_RESPONSE"},
+		"is filtered": {ends("the beginning of", llm.FinishContentFilter), compact.Failed, "MALFORMED_RESPONSE"},
+		"stops halfway": {func(_ context.Context, _ llm.Request, yield func(llm.Chunk, error) bool) {
+			yield(llm.Chunk{Type: llm.ChunkTextDelta, Text: "x"}, nil)
+		}, compact.Failed, "STREAM_CLOSED"},
+		"crashes": {func(context.Context, llm.Request, func(llm.Chunk, error) bool) { panic("oh") }, compact.Failed, "INTERNAL"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := worldOf(t, header("s-1111"), session.Seed{}, compact.Settings{Timeout: 20 * time.Millisecond})

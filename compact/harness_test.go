@@ -27,7 +27,6 @@ func registry(t testing.TB) *session.Registry {
 	return reg
 }
 
-
 // world is one session in memory with a model that plays a function.
 type world struct {
 	t     testing.TB
