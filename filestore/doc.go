@@ -37,4 +37,5 @@
 //	blob.go      long strings
 //	stat.go      one session, from the ends of its files
 //	list.go      all of them
+//	watch.go     one session, as it grows
 package filestore

@@ -2,6 +2,7 @@ package filestore
 
 import (
 	"cmp"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -48,6 +49,10 @@ type Options struct {
 	// decides nothing but whether a refused lease is worth a moment's wait.
 	Alive func(pid int, started string) bool
 
+	// Wait returns after d, or with the cause when ctx ends first; nil: vfs.Wait. Who follows a session looks again
+	// after it.
+	Wait func(ctx context.Context, d time.Duration) error
+
 	// SegmentBytes is the size at which a segment is followed by a new one; 0: 16 MiB.
 	SegmentBytes int64
 }
@@ -83,6 +88,7 @@ var (
 	_ store.Taker  = (*Store)(nil)
 	_ store.Blobs  = (*Store)(nil)
 
+	_ store.Watcher  = (*Store)(nil)
 	_ store.Verifier = (*Store)(nil)
 	_ store.Packer   = (*Store)(nil)
 )
@@ -95,6 +101,9 @@ func Open(root string, opt Options) (*Store, error) {
 	}
 	if opt.FS == nil {
 		opt.FS = vfs.OS()
+	}
+	if opt.Wait == nil {
+		opt.Wait = vfs.Wait
 	}
 	if opt.SegmentBytes <= 0 {
 		opt.SegmentBytes = defaultRoll

@@ -80,7 +80,7 @@ func (p *peeked) find(ctx context.Context, seq session.Seq) ([]session.Event, er
 		if i < 0 {
 			break
 		}
-		end := p.spanEnd(seq)
+		end := min(spanEnd(p.hdr, seq, p.n), p.n)
 		if i+1 < len(names) {
 			end = min(end, names[i+1].first)
 		}
@@ -97,19 +97,6 @@ func (p *peeked) find(ctx context.Context, seq session.Seq) ([]session.Event, er
 	}
 	return nil, &store.DamagedError{ID: p.hdr.ID, Owner: owner, Ranges: []store.Range{
 		{File: p.s.dir(owner), First: seq, Last: seq, Detail: "no segment holds the record"}}}
-}
-
-// spanEnd returns where the part of the log that holds seq ends: behind a fork point the files of the parent go
-// on with events that are not of this log.
-func (p *peeked) spanEnd(seq session.Seq) session.Seq {
-	if p.hdr.Parent != nil {
-		for _, sp := range p.hdr.Parent.Spans {
-			if seq < sp.End {
-				return min(sp.End, p.n)
-			}
-		}
-	}
-	return p.n
 }
 
 // read returns the good records around seq that lie in one segment, below end; nil if seq is not among them.

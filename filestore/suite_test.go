@@ -18,6 +18,14 @@ func TestStore(t *testing.T) {
 		return storetest.Harness{
 			Store: s, Reopen: again, Another: again,
 			DropLease: func(t *testing.T, id session.ID) { dropLease(t, s, id) },
+			Remove: func(t *testing.T, id session.ID) {
+				if err := os.MkdirAll(s.path("trash"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Rename(s.dir(id), s.trash(id)); err != nil {
+					t.Fatal(err)
+				}
+			},
 			CorruptBlob: func(t *testing.T, name string) {
 				path := s.blobPath(name)
 				b, err := os.ReadFile(path)

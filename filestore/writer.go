@@ -227,12 +227,21 @@ func (w *writer) write(end store.Pos) error {
 	if err != nil || n < len(text) {
 		w.broken = true
 		if rerr := w.roll(end); rerr != nil {
+			w.arrived(text[:n])
 			return w.notSaved(errors.Join(err, rerr))
 		}
 		return nil
 	}
+	w.wrote(text, end)
+	return nil
+}
+
+// wrote takes in that the records text stand in the file.
+func (w *writer) wrote(text []byte, end store.Pos) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	_, seg := w.current()
+	w.kept += len(text)
 	seq, at := w.next.Next, seg.stop
 	for len(text) > 0 {
 		k := bytes.IndexByte(text, '\n') + 1
@@ -242,8 +251,22 @@ func (w *writer) write(end store.Pos) error {
 	seg.end, seg.stop = end.Next, at
 	w.next = end
 	w.looked = false
-	w.kept = len(w.unsynced)
-	return nil
+}
+
+// arrived takes in what of a batch got into the file before its write failed. Others may have read the whole
+// records of it: this life must not go on elsewhere without them.
+func (w *writer) arrived(text []byte) {
+	text = text[:bytes.LastIndexByte(text, '\n')+1]
+	if len(text) == 0 {
+		return
+	}
+	last := text[bytes.LastIndexByte(text[:len(text)-1], '\n')+1:]
+	raw, err := record.Parse(last[:len(last)-1])
+	if err != nil {
+		return // not this program's bytes: a reader does not take them either
+	}
+	link, _ := raw.Link()
+	w.wrote(text, store.Pos{Next: raw.Seq + 1, Link: link})
 }
 
 // roll goes on in a new segment that begins behind the last synced record.

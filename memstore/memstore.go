@@ -42,9 +42,20 @@ type Memory struct {
 	held  map[session.ID]*Writer // leases, also of sessions that are not stored yet
 	blobs map[string][]byte
 	lives int // how many writers there were, for nonces
+
+	changed chan struct{} // closed at the next change, for feeds that wait; nil: none does
 }
 
-// Store is a handle on a Memory. It implements store.Store, Forker, Lister and Blobs.
+// wake tells all feeds that something changed. The caller holds mu.
+func (m *Memory) wake() {
+	if m.changed != nil {
+		close(m.changed)
+		m.changed = nil
+	}
+}
+
+// Store is a handle on a Memory. It implements store.Store, Forker, Taker, Lister, Watcher
+// and Blobs.
 type Store struct {
 	mem    *Memory
 	opt    Options
@@ -52,12 +63,13 @@ type Store struct {
 }
 
 var (
-	_ store.Store  = (*Store)(nil)
-	_ store.Forker = (*Store)(nil)
-	_ store.Lister = (*Store)(nil)
-	_ store.Taker  = (*Store)(nil)
-	_ store.Blobs  = (*Store)(nil)
-	_ store.Writer = (*Writer)(nil)
+	_ store.Store   = (*Store)(nil)
+	_ store.Forker  = (*Store)(nil)
+	_ store.Lister  = (*Store)(nil)
+	_ store.Taker   = (*Store)(nil)
+	_ store.Blobs   = (*Store)(nil)
+	_ store.Watcher = (*Store)(nil)
+	_ store.Writer  = (*Writer)(nil)
 )
 
 // New returns a handle on a Memory of its own.
@@ -93,6 +105,7 @@ func (s *Store) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s.closed = true
+	m.wake()
 	for id, w := range m.held {
 		if w.store == s {
 			w.closed = true
@@ -147,6 +160,7 @@ func (s *Store) hold(l *log) *Writer {
 		m.held = map[session.ID]*Writer{}
 	}
 	m.held[id] = w
+	m.wake()
 	return w
 }
 
@@ -217,6 +231,7 @@ func (m *Memory) DropLease(id session.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.held, id)
+	m.wake()
 }
 
 // List returns a page.

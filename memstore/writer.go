@@ -80,6 +80,7 @@ func (w *Writer) Append(ctx context.Context, events []session.Event) (store.Pos,
 		m.logs = map[session.ID]*log{}
 	}
 	m.logs[w.log.header.ID] = w.log
+	m.wake()
 	return w.pos, nil
 }
 
@@ -141,6 +142,7 @@ func (w *Writer) Close() error {
 	w.closed = true
 	if m.held[w.log.header.ID] == w {
 		delete(m.held, w.log.header.ID)
+		m.wake()
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ var (
 	ErrTooLarge    = errors.New("too large")
 	ErrClosed      = errors.New("closed")
 	ErrCursor      = errors.New("not a cursor of this list")
+	ErrReplaced    = errors.New("replaced")
 )
 
 // NotFoundError says that there is no such session (or blob).

@@ -1,7 +1,7 @@
 // Package store is the seam between sessions and whatever keeps them: the interfaces a driver
 // implements, the errors it answers with, and what is built on the seam alone (Load, Fork).
 //
-// A driver implements Store and as many of the capabilities (Forker, Taker, Lister, Verifier, Blobs) as it can; they
+// A driver implements Store and as many of the capabilities (Forker, Taker, Lister, Watcher, Verifier, Blobs) as it can; they
 // are found by type assertion. The suite in package storetest is the contract in executable form: a
 // driver that passes it can be used anywhere.
 //

@@ -41,6 +41,8 @@ type Harness struct {
 	Another func(t *testing.T) store.Store
 	// DropLease makes the holder of id lose its lease without knowing it. Nil: it cannot happen.
 	DropLease func(t *testing.T, id session.ID)
+	// Remove takes the session id out of the store, as deleting it does. Nil: it cannot be done yet.
+	Remove func(t *testing.T, id session.ID)
 	// CorruptBlob changes a byte of a stored blob. Nil: blobs cannot be reached.
 	CorruptBlob func(t *testing.T, name string)
 }
@@ -52,7 +54,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		tests []test
 	}{
 		{"Create", createTests}, {"Open", openTests}, {"Append", appendTests}, {"Events", eventTests},
-		{"Read", readTests}, {"Stat", statTests}, {"List", listTests}, {"Fork", forkTests}, {"Take", takeTests}, {"Blobs", blobTests},
+		{"Read", readTests}, {"Stat", statTests}, {"List", listTests}, {"Fork", forkTests}, {"Take", takeTests}, {"Blobs", blobTests}, {"Watch", watchTests},
 		{"Fence", fenceTests}, {"Crowd", crowdTests}, {"Model", modelTests},
 	}
 	for _, g := range groups {

@@ -6,7 +6,7 @@ import (
 )
 
 // Wait returns after d, or with context.Cause when ctx ends first. It is for the moment that a lock is held by
-// somebody who only asks; nothing waits longer than a tenth of a second with it.
+// somebody who only asks, and between two looks at a log that is followed.
 func Wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
