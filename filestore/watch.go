@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	"github.com/strandline-dev/strandline/record"
@@ -21,8 +21,8 @@ import (
 //
 //   - It reads, then looks, as a writer does: what it read counts only if its file is still the one at its name,
 //     and below the first seq of the next segment.
-//   - A segment that its life may still take back (linked, but its temporary name is there and somebody holds its
-//     lock) does not count yet, nor does what it would supersede.
+//   - Nor does it count at or above the seq that another living life has claimed, until that one's segment is there
+//     or its claim is gone.
 //   - Each record links to the one before it. If that fails, the whole log is judged, as a reader does it.
 //
 // A place in a log is a seq and a link, never an offset: when a file is gone or changed the seq is looked up again.
@@ -58,7 +58,7 @@ func (s *Store) Watch(ctx context.Context, id session.ID, from session.Seq) (sto
 	case bad != nil:
 		return nil, &store.DamagedError{ID: id, Owner: id, Ranges: []store.Range{{File: headerName, Last: session.None, Detail: bad.Error()}}}
 	}
-	return &feed{s: s, id: id, hdr: h, due: from, newest: session.None}, nil
+	return &feed{s: s, id: id, hdr: h, due: from}, nil
 }
 
 // feed is a follower of one log.
@@ -75,8 +75,7 @@ type feed struct {
 	trust bool         // the next record counts, whatever its link says: a reader of the whole log takes it
 	odd   int          // looks that found what does not fit together, in a row
 
-	cur    *piece
-	newest session.Seq // the last segment when the directory was listed
+	cur *piece
 
 	told   bool          // that nothing is left, and
 	holder *store.Holder // who held the session then
@@ -455,7 +454,7 @@ func (w *feed) read(ctx context.Context, p *piece) (events []session.Event, link
 }
 
 // look reports whether p is still the file at its name, and below which seq its records count (None: all of them);
-// settled: they do because the next segment begins there, not because that may still be taken back.
+// settled: because the next segment begins there, not because it may.
 func (w *feed) look(p *piece) (here bool, below session.Seq, settled bool, err error) {
 	names, held, err := w.list()
 	if err != nil {
@@ -475,77 +474,43 @@ func (w *feed) look(p *piece) (here bool, below session.Seq, settled bool, err e
 	return w.s.fs.SameFile(now, p.info), below, settled, nil
 }
 
-// list returns the own segments that count, and the first seq of what may still be taken back (None: nothing).
-// ErrNotFound says that the session is gone.
+// list returns the segments of the session, and the lowest seq that a living life has claimed and may yet go on at
+// (None: nobody). ErrNotFound says that the session is gone.
 func (w *feed) list() (names []session.Seq, held session.Seq, err error) {
-	dir := w.s.dir(w.id)
-	for {
-		names, tmps, err := w.s.segmentsAndTemps(dir)
+	s := w.s
+	dir := s.dir(w.id)
+	held = session.None
+	for again := true; ; {
+		list, err := s.fs.ReadDir(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, 0, &store.NotFoundError{ID: string(w.id)}
 		}
-		if err != nil || len(names) == 0 {
-			return names, session.None, err
+		if err != nil {
+			return nil, 0, err
 		}
-		// A listing that was begun before the temporary name was made may miss it, and show the segment.
-		if last := names[len(names)-1]; last != w.newest {
-			w.newest = last
-			continue
-		}
-		held := session.None
-		for _, tmp := range tmps {
-			q, err := w.s.unsettled(dir, tmp, names)
-			if err != nil {
+		names, gone := segmentsIn(list), false
+		for _, e := range list {
+			first, ok := claimOf(e.Name())
+			if _, there := slices.BinarySearch(names, first); !ok || there {
+				continue
+			}
+			living, err := s.hasWriter(filepath.Join(dir, e.Name()))
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				gone = true // taken away, or it has come to its name
+			case err != nil:
 				return nil, 0, err
+			case living && (held == session.None || first < held):
+				held = first
 			}
-			if q != session.None && (held == session.None || q < held) {
-				held = q
-			}
 		}
-		if held != session.None {
-			names = upTo(names, held)
-		}
-		return names, held, nil
-	}
-}
-
-// segmentsAndTemps returns the firsts of the segments in dir, ascending, and the names of those that are being made.
-func (s *Store) segmentsAndTemps(dir string) (names []session.Seq, tmps []string, err error) {
-	list, err := s.fs.ReadDir(dir)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, e := range list {
-		if strings.HasPrefix(e.Name(), newSegment) {
-			tmps = append(tmps, e.Name())
+		switch {
+		case gone:
+			held = session.None
+		case again && len(list) > oneCall: // a claim that got its name meanwhile may stand under neither
+			again = false
+		default:
+			return names, held, nil
 		}
 	}
-	return segmentsOf(list), tmps, nil
-}
-
-// unsettled returns the first seq of the segment that the temporary file tmp is, if it has come to its name and a
-// living writer may still take it back; else None.
-func (s *Store) unsettled(dir, tmp string, names []session.Seq) (session.Seq, error) {
-	path := filepath.Join(dir, tmp)
-	info, err := s.fs.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return session.None, nil
-	}
-	if err != nil {
-		return session.None, err
-	}
-	for i := len(names) - 1; i >= 0; i-- {
-		now, err := s.fs.Stat(filepath.Join(dir, segmentName(names[i])))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return session.None, err
-		}
-		if err != nil || !s.fs.SameFile(now, info) {
-			continue
-		}
-		if held, err := s.hasWriter(path); err == nil && held {
-			return names[i], nil
-		}
-		return session.None, nil
-	}
-	return session.None, nil
 }
