@@ -318,7 +318,7 @@ func (w *feed) judge(ctx context.Context) error {
 func (w *feed) find() (found bool, err error) {
 	s := w.s
 	owner, dir, end := w.hdr.Origin(w.due), s.dir(w.id), session.None
-	var names []session.Seq
+	var names []segName
 	if owner == w.id {
 		if names, _, err = w.list(); err != nil {
 			return false, err
@@ -332,15 +332,23 @@ func (w *feed) find() (found bool, err error) {
 		}
 		end = spanEnd(w.hdr, w.due, session.None)
 	}
-	i := sort.Search(len(names), func(i int) bool { return names[i] > w.due }) - 1
+	i := holding(names, w.due)
 	if i < 0 {
 		return false, errOdd
 	}
-	p := &piece{path: filepath.Join(dir, segmentName(names[i])), first: names[i], limit: end, next: names[i], seen: -1}
-	if i+1 < len(names) && (end == session.None || names[i+1] < end) {
-		p.limit = names[i+1]
+	n := names[i]
+	limit := n.end
+	if i+1 < len(names) {
+		limit = names[i+1].first
 	}
-	if p.f, err = s.fs.OpenFile(p.path, vfs.ReadOnly); err != nil {
+	if end != session.None && (limit == session.None || end < limit) {
+		limit = end
+	}
+	if limit != session.None && w.due >= limit {
+		return false, errOdd // nothing stands behind a packed one
+	}
+	p := &piece{path: n.in(dir), first: n.first, limit: limit, next: n.first, seen: -1}
+	if p.f, err = s.openSegment(p.path); err != nil {
 		return false, err
 	}
 	if err := w.enter(p, owner); err != nil {
@@ -468,15 +476,15 @@ func (w *feed) look(p *piece) (here bool, below session.Seq, settled bool, err e
 		return false, 0, false, err
 	}
 	below = held
-	if i := sort.Search(len(names), func(i int) bool { return names[i] > p.first }); i < len(names) && (held == session.None || names[i] < held) {
-		below, settled = names[i], true
+	if i := holding(names, p.first) + 1; i < len(names) && (held == session.None || names[i].first < held) {
+		below, settled = names[i].first, true
 	}
 	return w.s.fs.SameFile(now, p.info), below, settled, nil
 }
 
 // list returns the segments of the session, and the lowest seq that a living life has claimed and may yet go on at
 // (None: nobody). ErrNotFound says that the session is gone.
-func (w *feed) list() (names []session.Seq, held session.Seq, err error) {
+func (w *feed) list() (names []segName, held session.Seq, err error) {
 	s := w.s
 	dir := s.dir(w.id)
 	held = session.None
@@ -488,10 +496,11 @@ func (w *feed) list() (names []session.Seq, held session.Seq, err error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		names, gone := segmentsIn(list), false
+		names, _ := counting(list)
+		gone := false
 		for _, e := range list {
 			first, ok := claimOf(e.Name())
-			if _, there := slices.BinarySearch(names, first); !ok || there {
+			if !ok || slices.ContainsFunc(names, func(n segName) bool { return n.first == first }) {
 				continue
 			}
 			living, err := s.hasWriter(filepath.Join(dir, e.Name()))

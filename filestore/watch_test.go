@@ -281,34 +281,6 @@ func newerLine() string {
 	return body + `,"chain":"` + strings.Repeat("A", 16) + base64.RawURLEncoding.EncodeToString(sum[:]) + "\"}\n"
 }
 
-// join makes one segment of several, as packing does: the whole one is there before the others go.
-func join(t testing.TB, dir string, firsts ...session.Seq) {
-	t.Helper()
-	var whole []byte
-	for i, first := range firsts {
-		b, err := os.ReadFile(filepath.Join(dir, segmentName(first)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if i > 0 {
-			b = b[bytes.IndexByte(b, '\n')+1:]
-		}
-		whole = append(whole, b...)
-	}
-	tmp := filepath.Join(dir, ".join")
-	if err := os.WriteFile(tmp, whole, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(tmp, filepath.Join(dir, segmentName(firsts[0]))); err != nil {
-		t.Fatal(err)
-	}
-	for _, first := range firsts[1:] {
-		if err := os.Remove(filepath.Join(dir, segmentName(first))); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // Another life has claimed the seq that is due and found the log unchanged. What the one before it then writes there
 // will not be in the log, and nobody is told of it.
 func TestPassedOverIsNotFollowed(t *testing.T) {
@@ -553,24 +525,24 @@ func TestFollowedIntoDamage(t *testing.T) {
 	})
 }
 
-// Segments are joined under a follower wherever it stands, and in the middle of a look.
-func TestFollowedOverJoining(t *testing.T) {
+// Segments are joined and packed under a follower wherever it stands, and in the middle of a look.
+func TestFollowedOverPacking(t *testing.T) {
 	for at := range 12 {
 		root := t.TempDir()
 		s := openStore(t, root, nil)
 		newStored(t, s, subject, 4)
-		for n := session.Seq(4); n < 12; n += 4 {
+		for n := session.Seq(4); n < 12; n += 2 {
 			w := must[store.Writer](t)(s.Open(t.Context(), subject))
-			mustAppend(t, w, events(n, 4))
+			mustAppend(t, w, events(n, 2))
 			w.Close()
 		}
 		var v *spectator
-		calls := 0
+		calls, packed := 0, false
 		o := testOptions()
 		o.Wait = noWait
 		o.FS = vfs.Around(unsynced, func(c *vfs.Call, do func() error) error {
-			if calls++; calls == 3*at {
-				join(t, s.dir(subject), 0, 4, 8)
+			if calls++; calls == 3*at && !packed {
+				packed = mustPack(t, s).After == 2
 			}
 			return do()
 		})
@@ -578,10 +550,19 @@ func TestFollowedOverJoining(t *testing.T) {
 		v.look()
 		v.look()
 		v.are(events(session.Seq(at), 12-at))
+		if !packed {
+			packed = mustPack(t, s).After == 2
+		}
+		if !packed {
+			t.Fatal("nothing was packed")
+		}
 		w := must[store.Writer](t)(s.Open(t.Context(), subject))
 		mustAppend(t, w, events(12, 2))
 		v.look()
 		v.are(events(session.Seq(at), 14-at))
+		late := spectate(t, v.w.s, subject, session.Seq(at))
+		late.look()
+		late.are(events(session.Seq(at), 14-at))
 	}
 }
 
