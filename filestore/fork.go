@@ -189,7 +189,7 @@ type place struct {
 	seq session.Seq
 }
 
-// syncedLink finds the record of seq in a segment and syncs the segment and its name.
+// syncedLink finds the record of seq in a segment and syncs the segment, its name and that of the session.
 func (s *Store) syncedLink(ctx context.Context, dir, path string, seq session.Seq) (session.Link, bool, error) {
 	var link session.Link
 	f, err := s.openSegment(path)
@@ -207,7 +207,10 @@ func (s *Store) syncedLink(ctx context.Context, dir, path string, seq session.Se
 	if err := s.sync(f.SyncData); err != nil {
 		return link, false, err
 	}
-	return link, true, s.syncDir(dir)
+	if err := s.syncDir(dir); err != nil {
+		return link, false, err
+	}
+	return link, true, s.syncDir(filepath.Dir(dir))
 }
 
 // findRecord calls use with the record of seq, if the segment f holds it.

@@ -73,8 +73,9 @@ type Store struct {
 	mu      sync.Mutex
 	writers map[session.ID]*writer // open handles: keeps their descriptors reachable
 	closed  bool
-	ready   bool // root and strandline.json are there and durable
-	locks   bool // a second lock was seen to be refused
+	dirs    map[string]bool // directories whose names are known to be durable
+	ready   bool            // root and strandline.json are there and durable
+	locks   bool            // a second lock was seen to be refused
 
 	// The last answer of LinkAt: whoever forks asks twice, and a synced record does not change.
 	linked   place
@@ -110,7 +111,8 @@ func Open(root string, opt Options) (*Store, error) {
 	}
 	return &Store{
 		root: filepath.Clean(root), fs: opt.FS, opt: opt,
-		syncs: make(chan struct{}, maxSyncs), decoder: sync.OnceValue(newDecoder), writers: map[session.ID]*writer{}, linked: place{seq: session.None},
+		syncs: make(chan struct{}, maxSyncs), decoder: sync.OnceValue(newDecoder), writers: map[session.ID]*writer{},
+		dirs: map[string]bool{}, linked: place{seq: session.None},
 	}, nil
 }
 

@@ -83,14 +83,20 @@ func (s *Store) prepare() error {
 	if ready {
 		return nil
 	}
-	if err := s.mkdirAll(s.path("sessions")); err != nil {
-		return s.readOnly(err)
-	}
-	if err := s.mkdirAll(s.path("live")); err != nil {
-		return s.readOnly(err)
-	}
 	_, err := s.fs.Stat(s.path(storeName))
-	if errors.Is(err, fs.ErrNotExist) {
+	fresh := errors.Is(err, fs.ErrNotExist)
+	if err == nil { // it is made when all above it is durable
+		s.mu.Lock()
+		s.dirs[s.root] = true
+		s.mu.Unlock()
+	}
+	if err == nil || fresh {
+		err = s.mkdirAll(s.path("sessions"))
+	}
+	if err == nil {
+		err = s.mkdirAll(s.path("live"))
+	}
+	if err == nil && fresh {
 		err = s.makeStoreFile()
 	}
 	if err != nil {
@@ -126,21 +132,39 @@ func (s *Store) makeStoreFile() error {
 	return s.syncDir(s.root)
 }
 
-// mkdirAll makes dir and what is missing above it, durably.
+// mkdirAll makes dir and what is missing above it, durably: whoever made what is there may have died before its name
+// was synced, or been told that the sync failed. Once is enough for a Store.
 func (s *Store) mkdirAll(dir string) error {
-	if _, err := s.fs.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
+	_, err := s.fs.Stat(dir)
+	there := err == nil
+	if !there && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	s.mu.Lock()
+	durable := s.dirs[dir]
+	s.mu.Unlock()
 	up := filepath.Dir(dir)
+	if there && (durable || up == dir) {
+		return nil
+	}
 	if up != dir {
 		if err := s.mkdirAll(up); err != nil {
 			return err
 		}
 	}
-	if err := s.fs.Mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
+	if !there {
+		if err := s.fs.Mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	// A directory above the root that was there before may be one that this user cannot open.
+	if err := s.syncDir(up); err != nil && !(there && errors.Is(err, fs.ErrPermission) && len(dir) <= len(s.root)) {
 		return err
 	}
-	return s.syncDir(up)
+	s.mu.Lock()
+	s.dirs[dir] = true
+	s.mu.Unlock()
+	return nil
 }
 
 // writeTemp makes a file with the content b, synced and, if lock is set, locked exclusively. After

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -31,131 +30,56 @@ func (c *counter) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// scenario is an operation whose durability protocol is golden, and which the fault tests break at
-// every call.
+// scenario is an operation whose durability protocol is golden, and which the harness of crash_test.go kills and
+// breaks at every call. Before it there is no subject, or (setup) the events 0 to 9, all but perhaps the last of
+// them synced.
 type scenario struct {
 	name  string
 	roll  int64 // SegmentBytes
 	setup func(t testing.TB, s *Store)
-	run   func(ctx context.Context, s *Store) (acked session.Seq, err error)
+	disk  func(t testing.TB, m *vfs.Mem) // what happens to the disk after setup
+	block int                            // of the disk; 0: 64
+	run   func(ctx context.Context, s *Store, log []session.Event) (acked session.Seq, err error)
+
+	// All that can ever be read is a prefix of this log, which may ask for the disk before; nil: 40 events.
+	log func(t testing.TB, m *vfs.Mem) []session.Event
+	// How many events are surely there before; 0: 10.
+	stored int
+	// also says what else is wrong after a run that ended with err; nil: nothing.
+	also func(ctx context.Context, s *Store, err error) error
+}
+
+func (sc *scenario) full(t testing.TB, m *vfs.Mem) []session.Event {
+	if sc.log == nil {
+		return events(0, 40)
+	}
+	return sc.log(t, m)
+}
+
+func (sc *scenario) synced() int {
+	if sc.stored == 0 {
+		return 10
+	}
+	return sc.stored
 }
 
 const subject = session.ID("subject")
-
-// life opens (or creates) the session and appends and flushes batches of n, or only appends if n is
-// negative. What is not saved is tried again, twice.
-func life(ctx context.Context, s *Store, create bool, from session.Seq, batches ...int) (acked session.Seq, err error) {
-	var w store.Writer
-	if create {
-		w, err = s.Create(ctx, testHeader(subject))
-	} else {
-		w, err = s.Open(ctx, subject)
-	}
-	acked = session.None
-	if err != nil {
-		return acked, err
-	}
-	defer w.Close()
-	for _, n := range batches {
-		flush := n > 0
-		n = max(n, -n)
-		var pos store.Pos
-		for try := range 3 {
-			if pos, err = w.Append(ctx, events(from, n)); err == nil && flush {
-				pos, err = w.Flush(ctx)
-			}
-			if !errors.Is(err, store.ErrNotSaved) || try == 2 {
-				break
-			}
-		}
-		if err != nil {
-			return acked, err
-		}
-		from += session.Seq(n)
-		if flush {
-			acked = pos.Next - 1
-		}
-	}
-	return acked, w.Close()
-}
-
-func forkHeader(ctx context.Context, s *Store, id session.ID, cut session.Seq) (session.Header, error) {
-	h := testHeader(id)
-	h.Kind, h.SeedLength = session.KindFork, cut+1
-	link, err := s.LinkAt(ctx, subject, cut)
-	h.Parent = &session.Parent{ID: subject, Seq: cut, Link: link, Spans: []session.OriginSpan{{ID: subject, End: cut + 1}}}
-	return h, err
-}
-
-var scenarios = []scenario{
-	{name: "create", run: func(ctx context.Context, s *Store) (session.Seq, error) {
-		return life(ctx, s, true, 0, 3)
-	}},
-	{name: "first-commit", setup: stored(10), run: func(ctx context.Context, s *Store) (session.Seq, error) {
-		return life(ctx, s, false, 10, 3)
-	}},
-	{name: "append-flush", setup: stored(10), run: func(ctx context.Context, s *Store) (session.Seq, error) {
-		return life(ctx, s, false, 10, 1, 5, 5)
-	}},
-	{name: "roll", setup: stored(10), roll: 1500, run: func(ctx context.Context, s *Store) (session.Seq, error) {
-		return life(ctx, s, false, 10, 2, -3, 5, -5, -3, 1)
-	}},
-	{name: "fork", setup: stored(10), run: func(ctx context.Context, s *Store) (session.Seq, error) {
-		h, err := forkHeader(ctx, s, "child", 6)
-		if err == nil {
-			err = s.CreateFork(ctx, h, events(7, 2))
-		}
-		return session.None, err
-	}},
-	{name: "open-read-close", setup: stored(10), run: func(ctx context.Context, s *Store) (session.Seq, error) {
-		snap, err := s.Read(ctx, subject)
-		if err != nil {
-			return session.None, err
-		}
-		for _, err := range snap.Prefix.Range(0, snap.Prefix.Len()) {
-			if err != nil {
-				return session.None, err
-			}
-		}
-		if err := snap.Close(); err != nil {
-			return session.None, err
-		}
-		return life(ctx, s, false, 10)
-	}},
-	{name: "stat-list", setup: stored(10), run: func(ctx context.Context, s *Store) (session.Seq, error) {
-		if _, err := s.Stat(ctx, subject); err != nil {
-			return session.None, err
-		}
-		_, err := s.List(ctx, store.Query{})
-		return session.None, err
-	}},
-}
-
-func stored(n int) func(testing.TB, *Store) {
-	return func(t testing.TB, s *Store) { newStored(t, s, subject, n) }
-}
 
 var nonces = regexp.MustCompile(`[0-9a-f]{24}`)
 
 func TestTraces(t *testing.T) {
 	for _, sc := range scenarios {
 		t.Run(sc.name, func(t *testing.T) {
-			root := filepath.Join(t.TempDir(), "store")
-			o := testOptions()
-			o.PID, o.Rand = 1, &counter{}
-			if sc.setup != nil {
-				sc.setup(t, openWith(t, root, o))
-			}
 			var out bytes.Buffer
-			o.SegmentBytes = sc.roll
-			o.FS = vfs.Trace(vfs.OS(), &out, func(name string) string {
-				rel, err := filepath.Rel(root, name)
+			m := newDisk(t, sc)
+			fsys := vfs.Trace(m.Process(), &out, func(name string) string {
+				rel, err := filepath.Rel(memRoot, name)
 				if err != nil || strings.HasPrefix(rel, "..") {
 					return "(above)"
 				}
 				return nonces.ReplaceAllString(rel, "N")
 			})
-			if _, err := sc.run(t.Context(), openWith(t, root, o)); err != nil {
+			if _, err := sc.run(t.Context(), memStore(t, fsys, sc.roll, 2), sc.full(t, m.Clone())); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, "trace-"+sc.name+".txt", out.Bytes())

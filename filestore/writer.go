@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -35,7 +36,7 @@ type writer struct {
 	tailSeg   int         // index in segs of what tail is
 	tailMark  session.Seq // what the log itself says is synced
 	tailSafe  bool        // tail was synced by this life
-	tailNamed bool        // its name is durable
+	tailNamed bool        // its name is durable, and that of the session
 	tailBad   bool        // its sync failed: what is above tailMark is written again
 	lost      []lostRecord
 	ann       *announcement
@@ -280,6 +281,11 @@ func (w *writer) roll(end store.Pos) error {
 // first makes the first segment of this life.
 func (w *writer) first(text []byte, end store.Pos) error {
 	at := w.next
+	if w.lease != nil && !w.tailNamed { // its own directory is synced when the segment has its name
+		if err := w.s.syncDir(filepath.Dir(w.dir)); err != nil {
+			return err
+		}
+	}
 	w.syncTail()
 	if w.tailBad {
 		again, from, err := w.unsafeTail()
@@ -327,6 +333,21 @@ func (w *writer) unsafeTail() ([]byte, store.Pos, error) {
 	return text, at, err
 }
 
+// syncNames makes durable what the life before has named: it may have died before that.
+func (w *writer) syncNames() error {
+	if w.tailNamed || w.lease == nil {
+		return nil
+	}
+	if err := w.s.syncDir(w.dir); err != nil {
+		return err
+	}
+	if err := w.s.syncDir(filepath.Dir(w.dir)); err != nil {
+		return err
+	}
+	w.tailNamed = true
+	return nil
+}
+
 func (w *writer) syncData(h *held) error { return w.s.sync(h.f.SyncData) }
 
 func (w *writer) Flush(ctx context.Context) (store.Pos, error) {
@@ -344,13 +365,7 @@ func (w *writer) Flush(ctx context.Context) (store.Pos, error) {
 		if w.syncTail(); w.tailBad {
 			return w.synced, w.notSaved(errors.New("what the life before wrote cannot be synced"))
 		}
-		if w.tail != nil && !w.tailNamed { // it may have died before that
-			if err := w.s.syncDir(w.dir); err != nil {
-				return w.synced, w.notSaved(err)
-			}
-			w.tailNamed = true
-		}
-		return w.synced, nil
+		return w.synced, w.notSaved(w.syncNames())
 	}
 	if w.kept > 0 {
 		f, _ := w.current()

@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"hash/maphash"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -55,8 +56,14 @@ func (m *Mem) change(entries ...entry) {
 // sync makes an inode's bytes or names durable. A rename is durable when both its directories are.
 func (m *Mem) sync(i *inode) {
 	if i.names == nil {
-		i.synced = len(i.data)
+		if i.synced < len(i.data) {
+			i.synced = len(i.data)
+			m.tick++
+		}
 		return
+	}
+	if len(m.pending) > 0 {
+		m.tick++
 	}
 	done := map[*change]bool{}
 	for _, c := range m.pending {
@@ -244,6 +251,66 @@ func (m *Mem) Clone() *Mem {
 		more = len(known) > n
 	}
 	return out
+}
+
+var fingers = maphash.MakeSeed()
+
+// Fingerprint is equal, within this process, for disks that are equal in their names and contents and in what of both
+// is synced, apart from what lies below a directory of the name except.
+func (m *Mem) Fingerprint(except string) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var h maphash.Hash
+	h.SetSeed(fingers)
+	number := map[*inode]int{}
+	var walk func(*inode)
+	list := func(names map[string]*inode) {
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			if name != except {
+				h.WriteString(name)
+				walk(names[name])
+			}
+		}
+		maphash.WriteComparable(&h, len(names))
+	}
+	walk = func(i *inode) {
+		if i == nil {
+			h.WriteByte(0)
+			return
+		}
+		n, known := number[i]
+		if !known {
+			n = len(number)
+			number[i] = n
+		}
+		maphash.WriteComparable(&h, n)
+		if known {
+			return
+		}
+		maphash.WriteComparable(&h, [4]int{int(i.mode), i.owner, len(i.data), i.synced})
+		h.Write(i.data)
+		for _, d := range i.dropped {
+			maphash.WriteComparable(&h, d)
+		}
+		if i.names != nil {
+			list(i.names)
+			list(i.durable)
+		}
+	}
+	walk(m.root)
+	for _, c := range m.pending {
+		for k, e := range c.entries {
+			if _, known := number[e.dir]; !known || e.name == except {
+				continue
+			}
+			walk(e.dir)
+			h.WriteString(e.name)
+			walk(e.from)
+			walk(e.to)
+			maphash.WriteComparable(&h, c.synced[k])
+		}
+	}
+	return h.Sum64()
 }
 
 func (m *Mem) empty() *Mem {

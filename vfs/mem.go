@@ -154,6 +154,13 @@ func (m *Mem) Names() []string {
 	return out
 }
 
+// Changes counts what was written, named and synced: as long as it stays the same, so does what a crash may leave.
+func (m *Mem) Changes() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.tick
+}
+
 func (m *Mem) outside(op, name string, f func(*inode) error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

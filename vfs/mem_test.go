@@ -141,9 +141,16 @@ func TestCloneAndCrashAreWhole(t *testing.T) {
 	ok(t, f.Sync(), p.SyncDir("/"))
 	f.Write([]byte("gh"))
 	c := m.Clone()
+	if m.Fingerprint("") != c.Fingerprint("") {
+		t.Error("a clone has another fingerprint")
+	}
 	f.Write([]byte("XX"))
 	g, err := c.Process().OpenFile("a", ReadOnly)
 	ok(t, err, g.Sync())
+	if m.Fingerprint("") == c.Fingerprint("") || m.Fingerprint("") == m.Crash(Survived).Fingerprint("") ||
+		c.Fingerprint("") != c.Clone().Fingerprint("") || m.Crash(Lost).Fingerprint("") != m.Clone().Crash(Lost).Fingerprint("") {
+		t.Error("fingerprints of equal disks differ, or the other way round")
+	}
 	for what, tt := range map[string][2]string{
 		"the clone":      {disk(c), "a=abcdefgh"},
 		"its crash":      {disk(c.Crash(Lost)), "a=abcdefgh"},

@@ -78,7 +78,7 @@ func (osFS) SyncDir(name string) error {
 }
 
 func (osFS) Writable(name string) error {
-	if err := unix.Access(name, unix.W_OK|unix.X_OK); err != nil {
+	if err := retry(func() error { return unix.Access(name, unix.W_OK|unix.X_OK) }); err != nil {
 		return &fs.PathError{Op: "access", Path: name, Err: err}
 	}
 	return nil
@@ -118,7 +118,7 @@ func (f osFile) control(do func(fd int)) error {
 	return c.Control(func(fd uintptr) { do(int(fd)) })
 }
 
-// retry repeats a call that a signal interrupted.
+// retry repeats a call that a signal interrupted, as package os does with all of its calls.
 func retry(call func() error) error {
 	for {
 		if err := call(); err != unix.EINTR {

@@ -1,0 +1,214 @@
+package filestore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
+)
+
+// life opens (or creates) the session and appends and flushes batches of n, or only appends if n is
+// negative. What is not saved is tried again, twice.
+func life(ctx context.Context, s *Store, create bool, from session.Seq, batches ...int) (acked session.Seq, err error) {
+	var w store.Writer
+	if create {
+		w, err = s.Create(ctx, testHeader(subject))
+	} else {
+		w, err = s.Open(ctx, subject)
+	}
+	acked = session.None
+	if err != nil {
+		return acked, err
+	}
+	defer w.Close()
+	for _, n := range batches {
+		evs := events(from, max(n, -n))
+		from += session.Seq(len(evs))
+		at, err := saved(ctx, w, evs, n > 0)
+		if err != nil {
+			return acked, err
+		}
+		if n > 0 {
+			acked = at
+		}
+	}
+	return acked, w.Close()
+}
+
+// saved appends evs and, with flush, makes them durable: then it returns the last seq that is acknowledged.
+func saved(ctx context.Context, w store.Writer, evs []session.Event, flush bool) (acked session.Seq, err error) {
+	for try := 0; ; try++ {
+		pos, err := w.Append(ctx, evs)
+		if err == nil && flush {
+			pos, err = w.Flush(ctx)
+		}
+		if err == nil {
+			return pos.Next - 1, nil
+		}
+		if !errors.Is(err, store.ErrNotSaved) || try == 2 {
+			return session.None, err
+		}
+	}
+}
+
+func forkHeader(ctx context.Context, s *Store, id session.ID, cut session.Seq) (session.Header, error) {
+	h := testHeader(id)
+	h.Kind, h.SeedLength = session.KindFork, cut+1
+	link, err := s.LinkAt(ctx, subject, cut)
+	h.Parent = &session.Parent{ID: subject, Seq: cut, Link: link, Spans: []session.OriginSpan{{ID: subject, End: cut + 1}}}
+	return h, err
+}
+
+var scenarios = []scenario{
+	{name: "create", run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
+		return life(ctx, s, true, 0, 3)
+	}},
+	{name: "first-commit", setup: stored(10), run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
+		return life(ctx, s, false, 10, 3)
+	}},
+	{name: "append-flush", setup: stored(10), run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
+		return life(ctx, s, false, 10, 1, 5, 5)
+	}},
+	{name: "roll", setup: stored(10), roll: 1500, run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
+		return life(ctx, s, false, 10, 2, -3, 5, -5, -3, 1)
+	}},
+	{name: "first-commit-unsynced-tail", setup: unsyncedTail, stored: 7, run: more},
+	{name: "first-commit-torn-tail", setup: unsyncedTail, stored: 9, disk: tear, run: more,
+		log: func(testing.TB, *vfs.Mem) []session.Event { return events(0, 14) }},
+	{name: "first-commit-lost", setup: unsyncedTail, stored: 8, disk: hole, run: more, log: lostLog},
+	{name: "adopt", setup: unsyncedTail, stored: 9, disk: tear, run: more},
+	{name: "fork", setup: stored(10), run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
+		h, err := forkHeader(ctx, s, "child", 6)
+		if err == nil {
+			err = s.CreateFork(ctx, h, events(7, 2))
+		}
+		return session.None, err
+	}, also: func(ctx context.Context, s *Store, err error) error { return whole(ctx, s, "child", 9, err) }},
+	{name: "take", run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
+		if err := s.Take(ctx, testHeader(subject), events(0, 5)); err != nil {
+			return session.None, err
+		}
+		return 4, nil
+	}, also: func(ctx context.Context, s *Store, err error) error { return whole(ctx, s, subject, 5, err) }},
+	{name: "blob", block: 8 << 10, setup: stored(10), run: more, log: blobLog},
+	{name: "open-read-close", setup: stored(10), run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
+		snap, err := s.Read(ctx, subject)
+		if err != nil {
+			return session.None, err
+		}
+		for _, err := range snap.Prefix.Range(0, snap.Prefix.Len()) {
+			if err != nil {
+				return session.None, err
+			}
+		}
+		if err := snap.Close(); err != nil {
+			return session.None, err
+		}
+		return life(ctx, s, false, 10)
+	}},
+	{name: "stat-list", setup: stored(10), run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
+		if _, err := s.Stat(ctx, subject); err != nil {
+			return session.None, err
+		}
+		_, err := s.List(ctx, store.Query{})
+		return session.None, err
+	}},
+}
+
+func stored(n int) func(testing.TB, *Store) {
+	return func(t testing.TB, s *Store) { newStored(t, s, subject, n) }
+}
+
+// unsyncedTail stores 0 to 9, of which the last three are written and not synced.
+func unsyncedTail(t testing.TB, s *Store) {
+	w := must[store.Writer](t)(s.Create(t.Context(), testHeader(subject)))
+	mustAppend(t, w, events(0, 4))
+	mustAppend(t, w, events(4, 3))
+	mustFlush(t, w)
+	mustAppend(t, w, events(7, 3))
+	w.Close()
+}
+
+// tear takes away the end of the last record.
+func tear(t testing.TB, m *vfs.Mem) {
+	err := m.Edit(memRoot+"/sessions/subject/"+segmentName(0), func(b []byte) []byte { return b[:len(b)-9] })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hole zeroes a record in what is not synced: loss of power took it, and the next is still there.
+func hole(t testing.TB, m *vfs.Mem) {
+	err := m.Edit(memRoot+"/sessions/subject/"+segmentName(0), func(b []byte) []byte {
+		at := bytes.Index(b, []byte(`{"seq":8`))
+		clear(b[at : at+20])
+		return b
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// more opens the subject and appends the rest of log: what a live session does that finds a prefix of itself stored.
+func more(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
+	w, err := s.Open(ctx, subject)
+	if err != nil {
+		return session.None, err
+	}
+	defer w.Close()
+	at := w.Opened().Pos.Next
+	got, err := allEvents(w.Opened().Prefix)
+	if err != nil {
+		return session.None, err
+	}
+	if d := difference(log[:at], got); d != "" {
+		return session.None, fmt.Errorf("not a prefix: %s", d)
+	}
+	acked, err := saved(ctx, w, log[at:], true)
+	if err != nil {
+		return session.None, err
+	}
+	return acked, w.Close()
+}
+
+// whole says that the session id, which an operation that ended with err made, is neither whole nor absent.
+func whole(ctx context.Context, s *Store, id session.ID, n int, err error) error {
+	snap, rerr := s.Read(ctx, id)
+	if errors.Is(rerr, store.ErrNotFound) && err != nil {
+		return nil
+	}
+	if rerr != nil {
+		return fmt.Errorf("%s: %w", id, rerr)
+	}
+	defer snap.Close()
+	if got, rerr := allEvents(snap.Prefix); rerr != nil || len(got) < n || difference(events(0, n), got[:n]) != "" {
+		return fmt.Errorf("half of %s: %w, %d events of %d", id, rerr, len(got), n)
+	}
+	return nil
+}
+
+// lostLog is the log of a session whose middle was lost, with what takes its place.
+func lostLog(t testing.TB, m *vfs.Mem) []session.Event {
+	s := memStore(t, m.Process(), 0, 9)
+	defer s.Close()
+	snap := must[*store.Snapshot](t)(s.Read(t.Context(), subject))
+	defer snap.Close()
+	log := append(collect(t, snap.Prefix), snap.Lost...)
+	return append(log, events(session.Seq(len(log)), 4)...)
+}
+
+// blobLog has strings that are stored as blobs: one of them twice.
+func blobLog(testing.TB, *vfs.Mem) []session.Event {
+	evs := events(0, 14)
+	evs[10], _ = long(10)
+	evs[12], _ = long(12)
+	evs[13].Data = jsontext.Value(`{"other":"` + strings.Repeat("another ", 6000) + `"}`)
+	return evs
+}
