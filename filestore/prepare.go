@@ -85,9 +85,9 @@ func (s *Store) prepare() error {
 	}
 	_, err := s.fs.Stat(s.path(storeName))
 	fresh := errors.Is(err, fs.ErrNotExist)
-	if err == nil { // it is made when all above it is durable
+	if err == nil { // it is made when the directories are durable
 		s.mu.Lock()
-		s.dirs[s.root] = true
+		s.dirs[s.root], s.dirs[s.path("sessions")], s.dirs[s.path("live")] = true, true, true
 		s.mu.Unlock()
 	}
 	if err == nil || fresh {
