@@ -138,6 +138,17 @@ const (
 // Compact makes the session's view smaller, in the place of a turn: agent.ErrRunning, session.ErrOpenTurn. Input
 // that is accepted meanwhile waits and then runs. A compaction that failed is told in the result.
 func (w *Work) Compact(ctx context.Context) (out Compacted, err error) {
+	s := w.Agent.Session()
+	items, st, err := s.Surface()
+	if err != nil {
+		return out, err
+	}
+	if out, err = w.app.preview(items, st, s.Events(), w.opts); err != nil {
+		return out, err
+	}
+	if _, open := st.Turn(); !open && out.Outcome == OutcomeNothing { // and nothing is written
+		return out, nil
+	}
 	err = w.Agent.Relieve(ctx, func(ctx context.Context, in agent.PressureInput) (bool, error) {
 		rep, err := w.compactor.Compact(ctx, job(in), "")
 		if errors.Is(err, compact.ErrNothing) {
@@ -229,24 +240,27 @@ func (a *App) PreviewCompaction(ctx context.Context, id session.ID, o WorkOption
 	if err != nil {
 		return Compacted{}, err
 	}
-	provider, req, err := requestOf(items, ins.State, ins.Prefix)
+	return a.preview(items, ins.State, ins.Prefix, o)
+}
+
+// preview is PreviewCompaction of a log that is open.
+func (a *App) preview(items []session.Item, st session.State, p session.Prefix, o WorkOptions) (Compacted, error) {
+	provider, req, err := requestOf(items, st, p)
 	if err != nil {
 		return Compacted{}, err
 	}
-	m, free := a.newModels(ctx, o)
-	defer free()
-	r := m.routeOf(o, ins.State.Settings())
+	r := models{script: o.Script, cfg: o.Config}.routeOf(o, st.Settings())
 	window := modelInfo(a.catalog, o.Config, r.Provider, r.Model).ContextWindow
-	v := compact.View(provider, req, items, ins.State, ins.Prefix, compactSettings(o.Config.CompactionOf(r.Provider, r.Model)))
-	p := v.Plan(window, restated)
+	v := compact.View(provider, req, items, st, p, compactSettings(o.Config.CompactionOf(r.Provider, r.Model)))
+	plan := v.Plan(window, restated)
 	out := Compacted{Outcome: OutcomePreview, Before: &v.Tokens, Window: window}
-	if p.Empty() {
-		out.Outcome = OutcomeNothing
+	if plan.Empty() {
+		out.Outcome, out.After = OutcomeNothing, out.Before
 		return out, nil
 	}
-	left := v.Tokens - p.Tokens
+	left := v.Tokens - plan.Tokens
 	out.After = &left
-	out.Span = &compact.Range{Start: items[p.From].Seq, End: items[p.To-1].Seq}
-	out.Messages, out.Tokens = p.To-p.From, p.Tokens
+	out.Span = &compact.Range{Start: items[plan.From].Seq, End: items[plan.To-1].Seq}
+	out.Messages, out.Tokens = plan.To-plan.From, plan.Tokens
 	return out, nil
 }

@@ -44,6 +44,7 @@ type Work struct {
 	app   *App
 	// compactor makes the view smaller, by itself and when asked.
 	compactor *compact.Compactor
+	opts      WorkOptions
 	h         *keeper.Handle
 	told      session.Seq // what a watcher was told; used by one watch at a time
 	free      func()      // lets the connections to the model go
@@ -87,7 +88,7 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Work{app: a, free: free, compactor: compactor}
+	w := &Work{app: a, free: free, compactor: compactor, opts: o}
 	cfg := agent.Config{Route: o.Route, Policy: o.Approve, Rules: o.Rules}
 	if o.Session != "" {
 		w.Agent, err = agents.Resume(ctx, o.Session, cfg)

@@ -318,7 +318,7 @@ func (c *Compactor) conclude(j Job, l look, p Plan, rep *Report, sum summary) er
 		} else {
 			evs, err := c.replace(j, l, p, rep, sum, repl, end)
 			if err == nil {
-				rep.After, rep.End = left, evs[len(evs)-1].Seq
+				rep.After, rep.End = max(l.gauge.Tokens-p.Tokens+framed, framed), evs[len(evs)-1].Seq
 				return nil
 			}
 			rep.Outcome, rep.Err = Failed, err

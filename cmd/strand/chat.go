@@ -18,6 +18,7 @@ import (
 )
 
 const chatHelp = `/undo      hide the last turn from the model      /redo   bring it back
+/compact   replace the older part of what the model sees by a summary
 /title T   give the session a title               /fork   go on in a fork of this session
 /quit      leave (also Ctrl-D)                    Ctrl-C  stop what runs; twice: leave
 
@@ -234,6 +235,8 @@ func (t *chat) line(ctx context.Context, line string) error {
 			return err
 		}
 		t.tell("turn %d %s", turn, what)
+	case "/compact":
+		return t.compact(ctx)
 	case "/title":
 		if arg = strings.TrimSpace(arg); arg == "" {
 			t.tell("%s", safeLine(ag.Session().State().Title().Title))

@@ -80,6 +80,7 @@ func explain(what string, err error) *failure {
 		noCall      *app.NoCallError
 	)
 	switch {
+	case compactionFailure(f, err):
 	case errors.As(err, &usage):
 		f.exit, f.code, f.what, f.why, f.hint = exitUsage, "usage", usage.What, usage.Why, usage.Hint
 	case errors.As(err, &model):

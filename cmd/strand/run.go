@@ -34,9 +34,8 @@ type workFlags struct {
 }
 
 func (o *workFlags) register(cmd *cobra.Command, c *cli, approve string) {
+	o.registerModel(cmd, c)
 	f := cmd.Flags()
-	f.StringVar(&o.script, "script", "", "`FILE` of replies that plays the model, one JSON object per line")
-	f.StringVar(&o.model, "model", "", "`PROVIDER/MODEL` to ask (default: the session's, else the configured one; strand config shows it)")
 	f.StringVar(&c.cwd, "cwd", "", "work in `DIR` (default: the session's, for a new one the working directory)")
 	f.StringVar(&o.approve, "approve", "", "which calls run: ask, auto-edit, never-ask or yolo (default: the session's, else "+approve+")")
 	f.StringArrayVar(&o.allow, "allow", nil, "let the calls of a tool run unasked: `TOOL[:PREFIX]`, e.g. 'bash:git status'; kept by the session")
@@ -45,6 +44,13 @@ func (o *workFlags) register(cmd *cobra.Command, c *cli, approve string) {
 	}
 	f.IntVar(&o.maxSteps, "max-steps", 0, "end a turn after `N` steps (0 = as configured, else 50)")
 	_ = cmd.RegisterFlagCompletionFunc("approve", cobra.FixedCompletions([]string{"ask", "auto-edit", "never-ask", "yolo"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// registerModel adds the flags that say which model is called.
+func (o *workFlags) registerModel(cmd *cobra.Command, c *cli) {
+	f := cmd.Flags()
+	f.StringVar(&o.script, "script", "", "`FILE` of replies that plays the model, one JSON object per line")
+	f.StringVar(&o.model, "model", "", "`PROVIDER/MODEL` to ask (default: the session's, else the configured one; strand config shows it)")
 }
 
 // options checks the flags and reads the script: everything that can be wrong before anything is opened.
