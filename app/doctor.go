@@ -129,7 +129,7 @@ func (h *Health) read(ins *Inspection) error {
 	}
 	for _, b := range h.Brackets {
 		if b.State == session.BracketDead {
-			h.note("dead-bracket", b.Seq, "%s was opened by a writer that is gone; nothing waits for it", b.Type)
+			h.note("dead-bracket", b.Seq, "%s was opened by a writer that is gone: it ended with its writer, and nothing waits for it", b.Type)
 		}
 	}
 	for _, c := range h.OpenCalls {

@@ -76,11 +76,18 @@ type line struct {
 	DelayMs   int    `json:"delayMs,omitzero"`
 	ChunkMs   int    `json:"chunkMs,omitzero"`
 	Hang      bool   `json:"hang,omitzero"`
+	Purpose   string `json:"purpose,omitzero"`
+	Usage     *usage `json:"usage,omitzero"`
 
 	Fault     string   `json:"fault,omitzero"`
 	Error     *failure `json:"error,omitzero"`
 	HeadersMs int      `json:"headersMs,omitzero"`
 	PingMs    int      `json:"pingMs,omitzero"`
+}
+
+type usage struct {
+	InputTokens  int `json:"inputTokens"`
+	OutputTokens int `json:"outputTokens"`
 }
 
 // failure is an error of a model service.
