@@ -16,6 +16,7 @@
 //	change.go    fork, undo, redo, title
 //	compact.go   compaction: its numbers, what begins it, what a person asks of it
 //	import.go    files of other programs
+//	upkeep.go    facts of the store, packing, checking
 package app
 
 import (

@@ -46,7 +46,8 @@ func (s *Store) shareStore(ctx context.Context) (vfs.File, error) {
 	}
 }
 
-// PutBlob stores data under its name and returns when it is synced.
+// PutBlob stores data under its name and returns when it is synced. Until a record that names it is written, by this
+// store, or the store is closed, nobody collects it.
 func (s *Store) PutBlob(ctx context.Context, data []byte) (string, error) {
 	if err := context.Cause(ctx); err != nil {
 		return "", err
@@ -58,8 +59,13 @@ func (s *Store) PutBlob(ctx context.Context, data []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer lock.Close()
-	return s.putBlob(data)
+	name, err := s.putBlob(data)
+	if err != nil {
+		lock.Close()
+		return "", err
+	}
+	s.pin(name, lock)
+	return name, nil
 }
 
 // putBlob is PutBlob for those who hold store.lock.

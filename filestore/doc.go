@@ -35,7 +35,9 @@
 //	encode.go    its events as records
 //	fork.go      a session that begins with another's prefix
 //	blob.go      long strings
+//	pin.go       those that no record names yet
 //	stat.go      one session, from the ends of its files
 //	list.go      all of them
 //	watch.go     one session, as it grows
+//	survey.go    what there is, in numbers
 package filestore

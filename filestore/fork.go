@@ -79,10 +79,15 @@ func (s *Store) placeWhole(ctx context.Context, h session.Header, at store.Pos, 
 	if err != nil {
 		return err
 	}
+	named := s.pinned(w.unsynced)
 	if err := w.newAttempt(at, end, w.unsynced); err != nil {
 		return w.notSaved(err)
 	}
-	return w.notSaved(w.place())
+	if err := w.place(); err != nil {
+		return w.notSaved(err)
+	}
+	s.unpin(named)
+	return nil
 }
 
 // checkParent makes sure that h names what is stored, and that it is synced.

@@ -76,6 +76,7 @@ type Store struct {
 	dirs    map[string]bool // directories whose names are known to be durable
 	ready   bool            // root and strandline.json are there and durable
 	locks   bool            // a second lock was seen to be refused
+	pins    pins            // guarded by mu
 
 	// The last answer of LinkAt: whoever forks asks twice, and a synced record does not change.
 	linked   place
@@ -92,6 +93,7 @@ var (
 	_ store.Watcher  = (*Store)(nil)
 	_ store.Verifier = (*Store)(nil)
 	_ store.Packer   = (*Store)(nil)
+	_ store.Surveyor = (*Store)(nil)
 )
 
 // Open returns the store in the directory root. It writes nothing: the directory is made by the first
@@ -131,6 +133,12 @@ func (s *Store) Close() error {
 	var errs []error
 	for _, w := range open {
 		errs = append(errs, w.Close())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pins.lock != nil {
+		s.pins.lock.Close()
+		s.pins = pins{}
 	}
 	return errors.Join(errs...)
 }

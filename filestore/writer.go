@@ -190,7 +190,10 @@ func (w *writer) Append(ctx context.Context, events []session.Event) (store.Pos,
 		defer lock.Close()
 	}
 	if err == nil {
-		err = w.write(end)
+		named := w.s.pinned(w.unsynced[w.kept:])
+		if err = w.write(end); err == nil {
+			w.s.unpin(named)
+		}
 	}
 	w.unsynced = w.unsynced[:w.kept]
 	return w.next, err

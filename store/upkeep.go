@@ -22,3 +22,35 @@ type Packed struct {
 	BytesBefore, BytesAfter int64 // of the segments on disk
 	Aside                   int64 // bytes that are in no record, and are kept beside the log
 }
+
+// Surveyor tells what a store holds.
+type Surveyor interface {
+	// Survey counts and measures, from names and sizes alone. It creates nothing, also where there is no store yet.
+	Survey(ctx context.Context) (Survey, error)
+	// EachBlob calls f with the name and size of every blob, sorted by name, until it returns an error.
+	EachBlob(ctx context.Context, f func(name string, bytes int64) error) error
+}
+
+// Amount is a number of things and their bytes.
+type Amount struct {
+	N     int   `json:"n"`
+	Bytes int64 `json:"bytes"`
+}
+
+// Survey is what a store holds.
+type Survey struct {
+	Root   string
+	Format int    // 0: nothing was ever stored
+	Store  string // the store's id
+	// Locks says why locks do not keep a second writer out here, or that nobody knows; "": they do.
+	Locks string
+	// ReadOnly says why nothing can be written; "": it can.
+	ReadOnly string
+	Segments Amount // all of them, packed ones included
+	Packed   Amount
+	Trash    Amount // sessions in the trash; all that is in them
+	Blobs    Amount
+	BadBlobs Amount // that somebody put aside because their bytes did not have their name
+	Aside    Amount // files in which bytes of no record, or damaged ones, are kept
+	Litter   Amount // temporary files, of writers at work or of such that died
+}

@@ -63,6 +63,7 @@ func TestMain(m *testing.M) {
 //	seal DIR             remembers every byte below DIR
 //	sealed DIR           nothing below DIR has changed since
 //	lines N              the last stdout has N lines
+//	spoil DIR            changes a byte in the middle of the first file of DIR
 //	kinds TYPE..         the last stdout, of stream-json or --events, begins with these types
 func TestScripts(t *testing.T) {
 	seals := map[string]string{}
@@ -110,6 +111,15 @@ func TestScripts(t *testing.T) {
 				if d := cmp.Diff(seals[dir], tree(ts, dir)); d != "" {
 					ts.Fatalf("%s has changed:\n%s", args[0], d)
 				}
+			},
+			"spoil": func(ts *testscript.TestScript, neg bool, args []string) {
+				list, err := os.ReadDir(ts.MkAbs(args[0]))
+				ts.Check(err)
+				path := filepath.Join(ts.MkAbs(args[0]), list[0].Name())
+				b, err := os.ReadFile(path)
+				ts.Check(err)
+				b[len(b)/2] ^= 1
+				ts.Check(os.WriteFile(path, b, 0o600))
 			},
 			"lines": func(ts *testscript.TestScript, neg bool, args []string) {
 				if n := strings.Count(ts.ReadFile("stdout"), "\n"); strconv.Itoa(n) != args[0] {

@@ -1,0 +1,58 @@
+package filestore
+
+import (
+	"bytes"
+
+	"github.com/strandline-dev/strandline/vfs"
+)
+
+// pins are blobs that somebody put and that no record names yet: store.lock is held shared until there are none, so
+// that nobody collects them meanwhile. One whose record never comes is kept until the store is closed.
+type pins struct {
+	names map[string]bool
+	lock  vfs.File // nil while there are no names
+}
+
+// pin takes over lock, which was held when the blob was put.
+func (s *Store) pin(name string, lock vfs.File) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.pins.lock != nil {
+		defer lock.Close()
+	}
+	if s.closed {
+		return
+	}
+	if s.pins.lock == nil {
+		s.pins = pins{map[string]bool{}, lock}
+	}
+	s.pins.names[name] = true
+}
+
+// pinned returns the pinned blobs that the records text name.
+func (s *Store) pinned(text []byte) (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.pins.names {
+		if bytes.Contains(text, []byte(name)) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// unpin is called when the records that name them are written.
+func (s *Store) unpin(names []string) {
+	if len(names) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		delete(s.pins.names, name)
+	}
+	if len(s.pins.names) == 0 && s.pins.lock != nil {
+		s.pins.lock.Close()
+		s.pins = pins{}
+	}
+}
