@@ -356,6 +356,9 @@ func (a *Agent) Dispose(ctx context.Context) error {
 func (a *Agent) dispose(ctx context.Context, d *disposal) {
 	a.kill(&CancelError{CauseShutdown})
 	a.wg.Wait()
+	for _, hook := range a.opts.Hooks.Disposing {
+		_ = protect("disposing hook", func() error { hook(ctx, a); return nil }) // it must not keep the session from being saved
+	}
 	gone := true
 	if d.err = a.h.Dispose(ctx); d.err != nil {
 		// Either it is held still, because it cannot be saved, or it is gone and the error says something else
@@ -383,18 +386,36 @@ func (a *Agent) dispose(ctx context.Context, d *disposal) {
 	close(d.done)
 }
 
-// policy returns the approval policy in force: what this life was told, what the session recorded, the default.
+// policy returns the approval policy in force: what this life was told, what the session recorded, the default;
+// never a looser one than the kit's limit.
 func (a *Agent) policy(st session.State) tool.Policy {
 	a.mu.Lock()
 	told := a.cfg.Policy
 	a.mu.Unlock()
+	policy := a.opts.Policy
 	for _, p := range []string{string(told), st.ApprovalPolicy(), st.Settings().Approval} {
 		if got, err := tool.ParsePolicy(p); err == nil {
-			return got
+			policy = got
+			break
 		}
 	}
-	return a.opts.Policy
+	if a.kit.Limit != nil {
+		policy = tool.Stricter(policy, a.kit.Limit())
+	}
+	return policy
 }
+
+// InForce returns what the agent works under now: model, approval policy and rules.
+func (a *Agent) InForce() Config {
+	st := a.s.State()
+	return Config{Route: a.route(st), Policy: a.policy(st), Rules: a.rules(st)}
+}
+
+// Flush returns when everything accepted before is saved; else the agent is stopped as after any failed save.
+func (a *Agent) Flush(ctx context.Context) error { return a.save(ctx) }
+
+// Tell puts a notice into the agent's feed: of what others do on its behalf.
+func (a *Agent) Tell(n Notice) { a.feed.push(n) }
 
 // route returns the model in force, in the same order.
 func (a *Agent) route(st session.State) Route {

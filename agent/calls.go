@@ -275,6 +275,13 @@ func (p *pool) one(c *call) error {
 		Progress: func(line string) {
 			a.feed.push(Notice{Kind: NoticeProgress, Turn: p.n, Step: p.step, CallID: c.block.ID, Name: c.block.Name, Text: line})
 		},
+		Waiting: func(on bool) {
+			if on {
+				p.count(-1, 1)
+			} else {
+				p.count(1, -1)
+			}
+		},
 		Hooks: a.kit.Hooks, Limit: a.opts.ResultLimit, Spill: a.kit.Spill,
 	})
 	a.feed.push(Notice{Kind: NoticeToolEnd, Turn: p.n, Step: p.step, CallID: c.block.ID, Name: c.block.Name, Code: r.Code})
@@ -347,11 +354,7 @@ func (t *turn) result(c *call, started session.Seq, r tool.Result) error {
 	if started != session.None {
 		draft.Sources = session.Cite(started)
 	}
-	drafts := make([]session.Draft, 0, len(r.Records)+1)
-	for _, rec := range r.Records {
-		drafts = append(drafts, session.Draft{Type: rec.Type, Data: rec.Data})
-	}
-	_, err := t.a.s.AppendAll(nil, append(drafts, draft)...)
+	_, err := t.a.s.AppendAll(nil, slices.Concat(recorded(r.Records), []session.Draft{draft}, recorded(r.Closing))...)
 	if errors.Is(err, session.ErrRejected) {
 		out.Meta = nil
 		draft.Data = out
@@ -368,6 +371,14 @@ func (t *turn) result(c *call, started session.Seq, r tool.Result) error {
 		c.settled = true
 	}
 	return err
+}
+
+func recorded(recs []tool.Record) []session.Draft {
+	drafts := make([]session.Draft, 0, len(recs))
+	for _, rec := range recs {
+		drafts = append(drafts, session.Draft{Type: rec.Type, Data: rec.Data})
+	}
+	return drafts
 }
 
 // CodeBadResult is the code of a result that took the place of one that no log can hold.

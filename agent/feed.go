@@ -37,6 +37,7 @@ func (k NoticeKind) droppable() bool {
 // Notice is something that a front end may show at once. Which fields are set depends on Kind.
 type Notice struct {
 	Kind       NoticeKind
+	Child      session.ID // whose notice it is, if not the agent's own
 	Turn, Step int
 	Text       string
 	CallID     string

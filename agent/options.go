@@ -65,6 +65,13 @@ type Kit struct {
 	Guards []tool.Guard
 	Rules  []tool.Rule
 	Spill  tool.Spill   // keeps results that are too long for the model; nil: they are cut
+	// System is added to the system prompt: what is special about this session's agent. "" = nothing.
+	System string
+	// Purpose is that of the session's requests; "": llm.PurposeTurn.
+	Purpose string
+	// Limit returns the loosest approval policy that the session's calls may run under, whoever says what;
+	// nil, or "": no limit. It must not block.
+	Limit func() tool.Policy
 	Close  func() error // called once when the agent is disposed; may be nil
 }
 
@@ -160,6 +167,13 @@ type Hooks struct {
 	Announce []func(ctx context.Context, a *Agent) error
 	// SessionStart is the live notice that an agent begins. An error prevents the agent.
 	SessionStart []func(ctx context.Context, a *Agent, source StartSource) error
+	// TurnStart is called before a turn is begun or taken up: what is appended to the session comes before
+	// it, what is injected is part of it. An error ends nothing: it is the hook's to record.
+	TurnStart []func(ctx context.Context, a *Agent)
+	// TurnEnd is told how a turn of this life ended, once that is in the log.
+	TurnEnd []func(a *Agent, end session.TurnEnd)
+	// Disposing is called when an agent has stopped for good and its session still takes events.
+	Disposing []func(ctx context.Context, a *Agent)
 	// Disposed is told after an agent's session was let go.
 	Disposed []func(id session.ID)
 	// PreStep sees the messages that are about to enter a step and may change the list. An error rejects

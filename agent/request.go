@@ -55,6 +55,9 @@ func (r *runner) makeHeader(route Route) (*header, error) {
 		}
 	}
 	h.body.System = a.opts.System(a.s.Header())
+	if a.kit.System != "" {
+		h.body.System = strings.TrimPrefix(h.body.System+"\n\n"+a.kit.System, "\n\n")
+	}
 	if h.body.Config, err = marshal(config{route.Provider, route.Model, a.opts.MaxOutputTokens, a.opts.Temperature, a.opts.Reasoning}); err != nil {
 		return nil, err
 	}
@@ -70,6 +73,9 @@ func (r *runner) makeHeader(route Route) (*header, error) {
 	// The request is made of what is logged, so that it can be made again.
 	if _, h.req, err = ReadHeader(h.body); err != nil {
 		return nil, err
+	}
+	if a.kit.Purpose != "" {
+		h.req.Purpose = a.kit.Purpose
 	}
 	h.raw, err = marshal(h.body)
 	return h, err

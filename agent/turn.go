@@ -77,6 +77,9 @@ func (r *runner) turn(ctx context.Context) {
 			detail = end.Reason.Error.Message
 		}
 		r.a.feed.push(Notice{Kind: NoticeTurnEnd, Turn: end.Turn, Code: end.Reason.Kind, Text: detail})
+		for _, hook := range r.a.opts.Hooks.TurnEnd {
+			_ = protect("turn-end hook", func() error { hook(r.a, *end); return nil })
+		}
 	}
 }
 
@@ -95,6 +98,9 @@ func (t *turn) drive() error {
 	// cancelled before it began is begun, and ended as cancelled, so that its input does not wait for another.
 	if err := a.save(context.WithoutCancel(t.ctx)); err != nil && t.ctx.Err() == nil {
 		return errNoTurn
+	}
+	for _, hook := range a.opts.Hooks.TurnStart {
+		_ = protect("turn-start hook", func() error { hook(t.ctx, a); return nil })
 	}
 	parked, err := t.open()
 	if err != nil {

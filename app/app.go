@@ -35,6 +35,7 @@ import (
 	"github.com/strandline-dev/strandline/llm/catalog"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/subagent"
 )
 
 // Version is the version of the program; the build may set it.
@@ -62,7 +63,7 @@ func Open(o Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	reg, err := session.NewRegistry(append([][]session.Kind{agent.Kinds(), importer.Kinds(), compact.Kinds()}, o.Kinds...)...)
+	reg, err := session.NewRegistry(append([][]session.Kind{agent.Kinds(), subagent.Kinds(), importer.Kinds(), compact.Kinds()}, o.Kinds...)...)
 	if err != nil {
 		return nil, err
 	}

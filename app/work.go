@@ -18,6 +18,7 @@ import (
 	"github.com/strandline-dev/strandline/llm/script"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/subagent"
 	"github.com/strandline-dev/strandline/tool"
 	"github.com/strandline-dev/strandline/tool/builtin"
 )
@@ -33,6 +34,10 @@ type WorkOptions struct {
 	Approve tool.Policy         // "": what the session says, else Default
 	Default tool.Policy         // where the configuration says nothing else
 	Rules   []tool.Rule         // of approval, added to those of the session
+	// NoSubagents leaves out the tool that hands work on.
+	NoSubagents bool
+	// Wake begins a turn when a subagent that works in the background is done: nobody sits there to begin one.
+	Wake bool
 	// MaxSteps is how many steps a turn may have; 0: what is configured.
 	MaxSteps int
 }
@@ -45,6 +50,8 @@ type Work struct {
 	// compactor makes the view smaller, by itself and when asked.
 	compactor *compact.Compactor
 	opts      WorkOptions
+	k         *keeper.Keeper
+	d         *subagent.Delegation
 	h         *keeper.Handle
 	told      session.Seq // what a watcher was told; used by one watch at a time
 	free      func()      // lets the connections to the model go
@@ -71,7 +78,7 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 	}
 	k := a.newKeeper()
 	compactor := newCompactor(o.Config)
-	agents, err := agent.New(agent.Options{
+	d, err := subagent.New(agent.Options{
 		Sessions: sessions{k},
 		Models:   m,
 		Default:  m.route(),
@@ -84,11 +91,12 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 		NewID:    func() string { return string(NewID()) },
 		Sleep:    sleep,
 		Rand:     rand.Float64,
-	})
+	}, delegation(o))
 	if err != nil {
 		return nil, err
 	}
-	w := &Work{app: a, free: free, compactor: compactor, opts: o}
+	agents := d.Agents()
+	w := &Work{app: a, k: k, d: d, free: free, compactor: compactor, opts: o}
 	cfg := agent.Config{Route: o.Route, Policy: o.Approve, Rules: o.Rules}
 	if o.Session != "" {
 		w.Agent, err = agents.Resume(ctx, o.Session, cfg)
@@ -249,11 +257,19 @@ func (w *Work) Close(ctx context.Context) error {
 		return nil
 	}
 	defer w.free()
-	err := w.Agent.Dispose(ctx)
+	err := w.Agent.Dispose(ctx) // its subagents stop with it
 	if err != nil && w.h != nil {
 		err = w.app.rescue(w.h, err)
 	}
-	return err
+	for _, a := range w.d.Agents().All() { // a subagent that could not be saved
+		if left := a.Dispose(ctx); left != nil {
+			if h, ok := w.k.Get(a.ID()); ok {
+				left = w.app.rescue(h, left)
+			}
+			err = errors.Join(err, left)
+		}
+	}
+	return errors.Join(err, w.d.Close(ctx))
 }
 
 // Summary is what a run has to tell. Its keys are a contract.
@@ -307,7 +323,7 @@ func (w *Work) Summary() (Summary, error) {
 			}
 		}
 	}
-	if len(s.State().Asks()) > 0 {
+	if len(w.Asks()) > 0 {
 		out.Reason = ReasonWaiting
 	}
 	return out, nil
@@ -317,13 +333,17 @@ func (w *Work) Summary() (Summary, error) {
 func (w *Work) Outcome() error {
 	st := w.Agent.Status()
 	e := &TurnError{Session: w.Agent.ID(), Turn: st.Turn}
-	if len(st.Asks) > 0 {
-		e.Code, e.Why = ReasonWaiting, waitText(questions(w.Agent.Session().State()))
+	if waits := w.Asks(); len(waits) > 0 {
+		who := waits[0].Agent
+		e.Code, e.Why = ReasonWaiting, waitText(questions(who.Session().State()))
+		if who != w.Agent {
+			e.Why = "its subagent " + string(who.ID()) + " " + e.Why
+		}
 		call := ""
-		if len(st.Asks) > 1 {
+		if len(who.Status().Asks) > 1 {
 			call = " CALL"
 		}
-		e.Hint = fmt.Sprintf("answer with strand approve %s%s (--deny refuses, --cancel ends the turn), or in strand chat %s", w.Agent.ID(), call, w.Agent.ID())
+		e.Hint = fmt.Sprintf("answer with strand approve %s%s (--deny refuses, --cancel ends the turn), or in strand chat %s", who.ID(), call, w.Agent.ID())
 		return e
 	}
 	if st.LastEnd == nil {

@@ -311,9 +311,6 @@ func (c *Config) user(o Options, u userFile) error {
 	return nil
 }
 
-// strictness orders the approvals, the strictest first.
-var strictness = []tool.Policy{tool.PolicyNeverAsk, tool.PolicyAsk, tool.PolicyAutoEdit, tool.PolicyYolo}
-
 // common checks what both files may hold.
 func common(path string, model, approval *string, steps *int) error {
 	if model != nil {
@@ -321,8 +318,10 @@ func common(path string, model, approval *string, steps *int) error {
 			return &Error{Path: path, Key: "model", Why: "it is not of the form PROVIDER/MODEL", Hint: "for example model = \"openai/gpt-5\""}
 		}
 	}
-	if approval != nil && !slices.Contains(strictness, tool.Policy(*approval)) {
-		return &Error{Path: path, Key: "approval", Why: "there is no such policy", Hint: "it is one of ask, auto-edit, never-ask, yolo"}
+	if approval != nil {
+		if _, err := tool.ParsePolicy(*approval); err != nil {
+			return &Error{Path: path, Key: "approval", Why: "there is no such policy", Hint: "it is one of ask, auto-edit, never-ask, yolo"}
+		}
 	}
 	if steps != nil && *steps < 1 {
 		return &Error{Path: path, Key: "max_steps", Why: "it is below 1", Hint: "leave it out for the default"}
@@ -334,7 +333,7 @@ func (c *Config) project(path string, p projectFile, u userFile) error {
 	if err := common(path, p.Model, p.Approval, p.MaxSteps); err != nil {
 		return err
 	}
-	if p.Approval != nil && slices.Index(strictness, tool.Policy(*p.Approval)) > slices.Index(strictness, tool.PolicyAsk) {
+	if p.Approval != nil && tool.Stricter(tool.Policy(*p.Approval), tool.PolicyAsk) != tool.Policy(*p.Approval) {
 		return &Error{Path: path, Key: "approval", Why: "a project may not allow calls: it comes with whatever is checked out",
 			Hint: "a project can say ask or never-ask; say --approve yourself"}
 	}
@@ -363,10 +362,7 @@ func (c *Config) Policy(def tool.Policy) tool.Policy {
 	if c.Approval.IsSet() {
 		def = tool.Policy(c.Approval.V)
 	}
-	if c.Stricter.IsSet() && slices.Index(strictness, tool.Policy(c.Stricter.V)) < slices.Index(strictness, def) {
-		def = tool.Policy(c.Stricter.V)
-	}
-	return def
+	return tool.Stricter(def, tool.Policy(c.Stricter.V))
 }
 
 // DefaultSteps is how many steps a turn has where nobody says so.

@@ -90,6 +90,7 @@ const (
 	PurposeTurn       = "turn"
 	PurposeCompaction = "compaction"
 	PurposeTitle      = "title"
+	PurposeSubagent   = "subagent" // or subagent/NAME
 )
 
 // Request is one question to a model. It is shared and immutable: a provider changes neither it nor

@@ -3,6 +3,7 @@ package tool
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -44,6 +45,17 @@ const (
 	PolicyNeverAsk Policy = "never-ask" // deny what ask would ask about
 	PolicyYolo     Policy = "yolo"      // allow everything
 )
+
+// strictness orders the policies, the strictest first.
+var strictness = []Policy{PolicyNeverAsk, PolicyAsk, PolicyAutoEdit, PolicyYolo}
+
+// Stricter returns the one of two policies that allows less. "" stands for no limit.
+func Stricter(a, b Policy) Policy {
+	if a == "" || b != "" && slices.Index(strictness, b) < slices.Index(strictness, a) {
+		return b
+	}
+	return a
+}
 
 // ParsePolicy returns the policy of that name.
 func ParsePolicy(s string) (Policy, error) {

@@ -14,6 +14,7 @@ import (
 type RunOptions struct {
 	Key      string       // the call's idempotency key
 	Progress func(string) // nil drops progress; called from the body's goroutines
+	Waiting  func(bool)   // told when the body begins and ends to wait for a person; nil: nobody is
 	Hooks    []Hook       // their After functions see the result, in order
 	Limit    int          // bytes of text in the result; 0 means DefaultLimit
 	Spill    Spill        // keeps the full text of a result that is cut; nil keeps none
@@ -52,8 +53,12 @@ func (p Prepared) outcome(ctx context.Context, o RunOptions) Result {
 	if progress == nil {
 		progress = func(string) {}
 	}
+	waiting := o.Waiting
+	if waiting == nil {
+		waiting = func(bool) {}
+	}
 	r, err := p.body(runCtx, Call{
-		ID: p.id, Name: p.def.Name, IdempotencyKey: o.Key, Arguments: p.Arguments(), Progress: progress,
+		ID: p.id, Name: p.def.Name, IdempotencyKey: o.Key, Arguments: p.Arguments(), Progress: progress, Waiting: waiting,
 	})
 	late := errors.Is(context.Cause(runCtx), errTimeLimit)
 	switch aborted := ctx.Err() != nil; {
@@ -103,7 +108,7 @@ func (p Prepared) after(ctx context.Context, h Hook, r Result) (out Result) {
 	defer func() {
 		if v := recover(); v != nil {
 			out = panicked("A hook after the tool", p.def.Name, v)
-			out.Records = r.Records
+			out.Records, out.Closing = r.Records, r.Closing
 		}
 	}()
 	return h.After(ctx, p, r)

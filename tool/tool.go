@@ -64,6 +64,10 @@ type Call struct {
 	IdempotencyKey string         // stable over restarts; for services that take one
 	Arguments      jsontext.Value // the body's own copy
 	Progress       func(string)   // shows a line to whoever watches; never nil, not logged
+
+	// Waiting says that the body waits for a person from now on, or no longer: meanwhile nothing is done
+	// here. Never nil.
+	Waiting func(bool)
 }
 
 // Decode reads the arguments into v, a pointer to a struct.
@@ -103,8 +107,9 @@ type Result struct {
 	Code    string         // one of the codes when IsError, or a tool's own
 	Meta    jsontext.Value // facts for programs; not sent to the model
 
-	// Records are further log events that the tool wants written right before its result.
-	Records []Record
+	// Records are further log events that the tool wants written right before its result, Closing right
+	// behind it: what they say is then only in the log together with the result.
+	Records, Closing []Record
 }
 
 // Record is an event that a tool asks the loop to write.
@@ -233,6 +238,15 @@ func (s Set) Lookup(name string) (Definition, bool) {
 		return e.def, true
 	}
 	return Definition{}, false
+}
+
+// With returns the set with further tools behind its own. Errors are those of NewSet.
+func (s Set) With(defs ...Definition) (Set, error) {
+	all := make([]Definition, 0, len(s.tools)+len(defs))
+	for _, e := range s.tools {
+		all = append(all, e.def)
+	}
+	return NewSet(append(all, defs...)...)
 }
 
 // Filter returns the tools for which keep is true, in the same order.

@@ -2,8 +2,9 @@
 // network, through the same seam as the real drivers.
 //
 // A script is JSON Lines, one reply per line, used in order. A line with a purpose serves only
-// requests of that purpose, and is preferred for them; a line without one serves any request. Each
-// process starts its script at the first line.
+// requests of that purpose, and is preferred for them; a line without one serves any request. A purpose
+// may have a part behind a slash, as subagent/tests: then lines of "subagent/tests" come before those of
+// "subagent". Each process starts its script at the first line.
 package script
 
 import (
@@ -196,7 +197,7 @@ func (s *Script) Len() int { return len(s.lines) }
 func (s *Script) Repeat() { s.repeat = true }
 
 // Next takes the reply for a request of that purpose: the first unused line that names it, else the
-// first unused line without a purpose. When there is none the error says that the script is used up.
+// first unused line of its part before a slash, else the first without a purpose. When there is none the error says that the script is used up.
 func (s *Script) Next(purpose string) (Line, error) {
 	if purpose == "" {
 		purpose = llm.PurposeTurn
@@ -220,17 +221,18 @@ func (s *Script) Next(purpose string) (Line, error) {
 
 // find returns the index of the line that is next for a purpose, or -1. The caller holds mu.
 func (s *Script) find(purpose string) int {
-	found := -1
+	general, _, _ := strings.Cut(purpose, "/")
+	best := -1
 	for i, l := range s.lines {
-		if s.used[i] {
-			continue
-		}
-		if l.Purpose == purpose {
+		switch {
+		case s.used[i]:
+		case l.Purpose == purpose:
 			return i
-		}
-		if l.Purpose == "" && found < 0 {
-			found = i
+		case l.Purpose == general && (best < 0 || s.lines[best].Purpose == ""):
+			best = i
+		case l.Purpose == "" && best < 0:
+			best = i
 		}
 	}
-	return found
+	return best
 }

@@ -1,0 +1,176 @@
+package subagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/strandline-dev/strandline/agent"
+	"github.com/strandline-dev/strandline/message"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+)
+
+// takeUp is the agents' hook before a turn: the children of earlier lives that the parent was not told of are
+// settled, or go on. Without an open bracket it costs nothing.
+func (d *Delegation) takeUp(ctx context.Context, a *agent.Agent) {
+	st := a.Session().State()
+	all, open := own(st)
+	if open == 0 || ctx.Err() != nil {
+		return
+	}
+	for _, b := range all {
+		if b.Close != session.None {
+			continue
+		}
+		ev, err := a.Session().At(b.Open)
+		if err != nil {
+			continue // it is asked again before the next turn
+		}
+		start, err := session.DecodeData[Start](ev)
+		if err != nil {
+			continue
+		}
+		if _, here := d.get(start.ChildID); !here {
+			d.recover(ctx, a, b, start)
+		}
+	}
+}
+
+// recover looks at a child that does not live here.
+func (d *Delegation) recover(ctx context.Context, p *agent.Agent, b session.Bracket, start Start) {
+	known, err := wasTold(p.Session(), b, start.ChildID) // then the process died between the two records
+	if err != nil {
+		return
+	}
+	tell := func(e ending) { d.tell(p, start, e, known) }
+	a, err := d.agents.Resume(ctx, start.ChildID, agent.Config{})
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		tell(ending{End: End{ChildID: start.ChildID, Outcome: OutcomeInterrupted, Detail: "it had not begun"}})
+		return
+	case errors.Is(err, store.ErrBusy), err != nil && ctx.Err() != nil:
+		return // it runs, in another process; or nobody wants to know any more
+	case err != nil:
+		tell(ending{End: End{ChildID: start.ChildID, Outcome: OutcomeFailed, Detail: validText("its log cannot be opened: " + err.Error())}})
+		return
+	}
+	if a.Session().State().Parked() { // it waits for a person, or for somebody to carry an answer out
+		ch := &child{id: start.ChildID, start: start, parent: p, agent: a, limit: d.opt.Limit, done: make(chan struct{})}
+		if start.LimitMs > 0 {
+			ch.limit = min(time.Duration(start.LimitMs)*time.Millisecond, d.opt.MaxLimit)
+		}
+		if a.Kick(ctx) == nil {
+			d.follow(ch)
+			return
+		}
+	}
+	e, over := outcome(a.Session())
+	if err := a.Dispose(context.WithoutCancel(ctx)); err != nil || !over {
+		return
+	}
+	tell(e)
+}
+
+// wasTold reports whether a parent's log tells how a child ended, behind the child's start.
+func wasTold(s *session.Session, b session.Bracket, id session.ID) (bool, error) {
+	log := s.Events()
+	for ev, err := range log.Range(b.Open+1, log.Len()) {
+		if err != nil {
+			return false, err
+		}
+		switch ev.Type {
+		case session.TypeInboxSpliced:
+			d, err := session.DecodeData[session.InboxSpliced](ev)
+			if err == nil && slices.ContainsFunc(d.Inserted, func(m message.Message) bool { return m.ID == noticeID(id) }) {
+				return true, nil
+			}
+		case session.TypeToolResult:
+			d, err := session.DecodeData[session.ToolResult](ev)
+			var m metaData
+			if err != nil || len(d.Meta) == 0 || json.Unmarshal(d.Meta, &m) != nil {
+				continue
+			}
+			if slices.ContainsFunc(m.Subagents, func(c mention) bool { return c.ID == id && c.Outcome != "" }) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// statement says which children of a session are not over; "" if all are.
+func (d *Delegation) statement(s *session.Session) (string, error) {
+	lines, err := d.lines(s, true)
+	if err != nil || len(lines) == 0 {
+		return "", err
+	}
+	return "Your subagents that are not done yet; you get the answer of each as a message:\n" + strings.Join(lines, "\n"), nil
+}
+
+// listed is how many ended children a list names.
+const listed = 20
+
+func (d *Delegation) list(s *session.Session) (string, error) {
+	lines, err := d.lines(s, false)
+	if err != nil {
+		return "", err
+	}
+	if len(lines) == 0 {
+		return "This session has had no subagents.", nil
+	}
+	return strings.Join(lines, "\n"), nil
+}
+
+// lines describes the children of a session, one a line: those that are not over, and unless living the last ones
+// that are.
+func (d *Delegation) lines(s *session.Session, living bool) ([]string, error) {
+	all, _ := own(s.State())
+	ended := 0
+	var out []string
+	for _, b := range slices.Backward(all) {
+		if b.Close != session.None {
+			if ended++; living || ended > listed {
+				continue
+			}
+		}
+		ev, err := s.At(b.Open)
+		if err != nil {
+			return nil, err
+		}
+		start, err := session.DecodeData[Start](ev)
+		if err != nil {
+			return nil, err
+		}
+		state := "runs"
+		if b.Close != session.None {
+			ev, err := s.At(b.Close)
+			if err != nil {
+				return nil, err
+			}
+			end, err := session.DecodeData[End](ev)
+			if err != nil {
+				return nil, err
+			}
+			state = string(end.Outcome)
+		} else if ch, ok := d.get(start.ChildID); ok {
+			if len(ch.agent.Session().State().Asks()) > 0 {
+				state = "waits for a person's approval"
+			}
+		} else {
+			state = "is not run by this process"
+		}
+		line := fmt.Sprintf("- %s: %s", start.ChildID, state)
+		if start.Description != "" {
+			line += " (" + start.Description + ")"
+		}
+		out = append(out, line)
+	}
+	slices.Reverse(out)
+	return out, nil
+}
