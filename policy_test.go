@@ -43,12 +43,9 @@ var arrows = map[string]struct{ in, out string }{
 	"tool":                {"message", json + " github.com/google/jsonschema-go"},
 	"tool/builtin":        {"message tool", json + " github.com/bmatcuk/doublestar"},
 	"agent":               {"message session view live llm tool", json + " golang.org/x/sync"},
-<<<<<<< HEAD
 	"compact":             {"message session view llm meter", json},
 	"meter":               {"message session view llm", json},
-=======
 	"subagent":            {"message session store llm tool agent", json},
->>>>>>> a467499 (subagent: the tool task, children with one terminal state, and what the loop needs for it)
 	"export":              {"session store record view message", json},
 	"redact":              {"", json},
 	"config":              {"tool", "github.com/pelletier/go-toml"},

@@ -244,7 +244,8 @@ type Stat struct {
 	Waiting      []Question     `json:"waiting"` // for a person
 	Boundaries   []session.Seq  `json:"boundaries"`
 	Holder       *Holder        `json:"holder"`
-	Lineage      *Lineage       `json:"lineage,omitzero"` // of an imported session
+	Children     []Child        `json:"children,omitempty"` // subagents, in the order of their starts
+	Lineage      *Lineage       `json:"lineage,omitzero"`   // of an imported session
 }
 
 // Report returns the facts of the session.
@@ -255,6 +256,7 @@ func (i *Inspection) Report() Stat {
 		LastActivity: i.State.LastActivity(), Brackets: i.Brackets(), OpenCalls: i.OpenCalls(), Base: i.Base,
 		Waiting: i.Questions(), Boundaries: i.State.Boundaries(), Holder: HolderOf(i.Stat.Holder),
 	}
+	s.Children = i.Children()
 	total, own := i.State.Usage()
 	s.Usage, s.OwnUsage = Usage{total}, Usage{own}
 	if b := i.State.LastBoundary(); b != session.None {

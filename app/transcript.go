@@ -7,6 +7,7 @@ import (
 
 	"github.com/strandline-dev/strandline/message"
 	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/subagent"
 )
 
 // EntryKind says what an entry of a transcript is.
@@ -149,6 +150,12 @@ func (t *teller) happened(ev session.Event) string {
 	case session.TypeApprovalDecided:
 		d, _ := session.DecodeData[session.ApprovalDecided](ev)
 		return fmt.Sprintf("answered: %s (%s)", d.Verdict, d.By)
+	case subagent.TypeStart:
+		d, _ := session.DecodeData[subagent.Start](ev)
+		return strings.TrimSpace(fmt.Sprintf("subagent %s begins (%s): %s", d.ChildID, d.Mode, d.Description))
+	case subagent.TypeEnd:
+		d, _ := session.DecodeData[subagent.End](ev)
+		return strings.TrimSpace(fmt.Sprintf("subagent %s: %s %s", d.ChildID, d.Outcome, d.Detail))
 	default:
 		k, ok := t.reg.Lookup(ev.Type)
 		switch {

@@ -95,6 +95,7 @@ type Config struct {
 	Stricter  Value[string] // the project's approval: it bounds the one in force
 	MaxSteps  Value[int]    // of the user
 	FewSteps  Value[int]    // the project's: it bounds the one in force
+	Subagents Value[bool]   // whether agents may hand work to subagents; not set: they may
 
 	Compaction Compaction // of all models that do not say otherwise
 
@@ -106,6 +107,7 @@ type userFile struct {
 	Model     *string                  `toml:"model"`
 	Approval  *string                  `toml:"approval"`
 	MaxSteps  *int                     `toml:"max_steps"`
+	Subagents *bool                    `toml:"subagents"`
 	Providers map[string]providerTable `toml:"providers"`
 	Models    map[string]modelTable    `toml:"models"`
 
@@ -256,6 +258,7 @@ func (c *Config) user(o Options, u userFile) error {
 	set(&c.Model, u.Model, o.User)
 	set(&c.Approval, u.Approval, o.User)
 	set(&c.MaxSteps, u.MaxSteps, o.User)
+	set(&c.Subagents, u.Subagents, o.User)
 	if err := common(o.User, u.Model, u.Approval, u.MaxSteps); err != nil {
 		return err
 	}
@@ -379,6 +382,9 @@ func (c *Config) Steps() int {
 	}
 	return n
 }
+
+// Delegates reports whether agents may hand work to subagents.
+func (c *Config) Delegates() bool { return c == nil || !c.Subagents.IsSet() || c.Subagents.V }
 
 func sorted[V any](m map[string]V) []string {
 	var names []string

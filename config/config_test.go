@@ -190,3 +190,26 @@ func TestFiles(t *testing.T) {
 		t.Error("no configuration says something")
 	}
 }
+
+// Handing work on is allowed unless the user says otherwise; it is not a project's to say.
+func TestSubagents(t *testing.T) {
+	for _, c := range []struct {
+		user string
+		want bool
+	}{{"", true}, {"subagents = true", true}, {"subagents = false", false}} {
+		path := filepath.Join(t.TempDir(), "user.toml")
+		if err := os.WriteFile(path, []byte(c.user), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := config.Load(config.Options{User: path, Getenv: func(string) string { return "" }})
+		if err != nil || cfg.Delegates() != c.want {
+			t.Errorf("%q: %v, %v", c.user, cfg.Delegates(), err)
+		}
+		if _, err := config.Load(config.Options{Project: path, Getenv: func(string) string { return "" }}); c.user != "" && err == nil {
+			t.Errorf("a project may say %q", c.user)
+		}
+	}
+	if !(*config.Config)(nil).Delegates() {
+		t.Error("nothing is configured, and nothing is allowed")
+	}
+}

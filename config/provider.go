@@ -182,6 +182,9 @@ func (c *Config) Settings() []Setting {
 	}
 	add("max_steps", fmt.Sprint(c.Steps()), steps)
 	c.Compaction.settings("compaction.", add)
+	if c.Subagents.IsSet() {
+		add("subagents", fmt.Sprint(c.Subagents.V), c.Subagents.Origin)
+	}
 	for _, name := range c.Names() {
 		p := c.providers[name]
 		at := "providers." + name + "."

@@ -182,14 +182,24 @@ func ProfileOf(h session.Header, log session.Prefix) (Profile, error) {
 	return strictest, nil
 }
 
-// own returns the brackets of the children that a session has had itself, in the order of their starts.
-func own(st session.State) (all []session.Bracket, open int) {
+// Brackets returns the brackets of the children that a session has had itself, in the order of their starts. One
+// that is open stands for a child of whose end the session was not told.
+func Brackets(st session.State) []session.Bracket {
+	var all []session.Bracket
 	for _, b := range st.Brackets(0) {
 		if b.Type == TypeStart && b.Open >= st.Header().OwnFrom() {
 			all = append(all, b.Bracket)
-			if b.Close == session.None {
-				open++
-			}
+		}
+	}
+	return all
+}
+
+// brackets is Brackets, and how many of them are open.
+func brackets(st session.State) (all []session.Bracket, open int) {
+	all = Brackets(st)
+	for _, b := range all {
+		if b.Close == session.None {
+			open++
 		}
 	}
 	return all, open

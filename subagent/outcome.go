@@ -110,7 +110,7 @@ func (d *Delegation) tell(p *agent.Agent, start Start, e ending, known bool) {
 
 // stands reports whether the bracket of a child is open.
 func stands(st session.State, id session.ID) bool {
-	all, _ := own(st)
+	all := Brackets(st)
 	for _, b := range all {
 		if b.Close == session.None && b.Key == key(id) {
 			return true

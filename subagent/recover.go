@@ -20,7 +20,7 @@ import (
 // settled, or go on. Without an open bracket it costs nothing.
 func (d *Delegation) takeUp(ctx context.Context, a *agent.Agent) {
 	st := a.Session().State()
-	all, open := own(st)
+	all, open := brackets(st)
 	if open == 0 || ctx.Err() != nil {
 		return
 	}
@@ -130,7 +130,7 @@ func (d *Delegation) list(s *session.Session) (string, error) {
 // lines describes the children of a session, one a line: those that are not over, and unless living the last ones
 // that are.
 func (d *Delegation) lines(s *session.Session, living bool) ([]string, error) {
-	all, _ := own(s.State())
+	all := Brackets(s.State())
 	ended := 0
 	var out []string
 	for _, b := range slices.Backward(all) {

@@ -149,7 +149,7 @@ func (d *Delegation) record(p *agent.Agent, c tool.Call, a args, have tool.Set) 
 		profile.Tools = mine.Tools
 	}
 	_, err := s.AppendFunc(func(st session.State) ([]session.Draft, error) {
-		all, open := own(st)
+		all, open := brackets(st)
 		switch {
 		case ch.start.Depth > d.opt.MaxDepth:
 			return nil, tool.Errorf(CodeLimit, "a subagent of depth %d cannot have subagents: %d is the most; do the work yourself", h.Depth, d.opt.MaxDepth)
@@ -368,11 +368,11 @@ func (d *Delegation) named(p *agent.Agent, ids []session.ID) ([]*child, error) {
 	if len(ids) == 0 {
 		return all, nil
 	}
-	brackets, _ := own(p.Session().State())
+	had := Brackets(p.Session().State())
 	var out []*child
 	for _, id := range ids {
 		i := slices.IndexFunc(all, func(ch *child) bool { return ch.id == id })
-		known := slices.ContainsFunc(brackets, func(b session.Bracket) bool { return b.Key == fmt.Sprintf("%q", id) })
+		known := slices.ContainsFunc(had, func(b session.Bracket) bool { return b.Key == key(id) })
 		switch {
 		case i >= 0:
 			out = append(out, all[i])

@@ -56,8 +56,8 @@ func TreeOf(ctx context.Context, root session.ID, look Look) (Tree, error) {
 			end *End
 		}
 		var parts []part
-		brackets, _ := own(st)
-		for _, b := range brackets {
+		all := Brackets(st)
+		for _, b := range all {
 			ev, err := log.At(b.Open)
 			if err != nil {
 				break // what is behind it cannot be read either

@@ -107,7 +107,7 @@ func (c *cli) approve(ctx context.Context, o approveFlags, args []string) error 
 		if o.noRun || len(done.Waiting) > 0 && len(rules) == 0 {
 			return c.answered(done)
 		}
-		w.Session, w.Default = id, tool.PolicyAsk
+		w.Session, w.Default, w.Wake = id, tool.PolicyAsk, true
 		work, err := a.Begin(ctx, w)
 		if err != nil {
 			return fmt.Errorf("the answer is saved, but going on failed: %w", err)

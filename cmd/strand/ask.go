@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/strandline-dev/strandline/agent"
+	"github.com/strandline-dev/strandline/app"
 	"github.com/strandline-dev/strandline/session"
 )
 
@@ -47,20 +48,27 @@ func (t *chat) turn(ctx context.Context, begin func(context.Context) error) erro
 		case <-idle:
 			return ended(t.work)
 		case <-asked:
-			for {
-				asks := ag.Session().State().Asks()
-				if len(asks) == 0 {
-					break
-				}
-				if err := t.ask(ctx, idle, asks[0], len(asks)); err != nil {
-					return err
-				}
-				select {
-				case <-idle:
-					return ended(t.work)
-				default:
-				}
+			if err := t.askAll(ctx, idle); err != nil {
+				return err
 			}
+		}
+	}
+}
+
+// askAll puts all open questions to the person, those of subagents too, until idle; nil: until none is left.
+func (t *chat) askAll(ctx context.Context, idle <-chan struct{}) error {
+	for {
+		select {
+		case <-idle:
+			return nil
+		default:
+		}
+		asks := t.work.Asks()
+		if len(asks) == 0 {
+			return nil
+		}
+		if err := t.ask(ctx, idle, asks[0], len(asks)); err != nil {
+			return err
 		}
 	}
 }
@@ -73,10 +81,10 @@ Ctrl-C     stop the turn: nothing that waits is run
 Ctrl-D     leave; the question is asked again next time`
 
 // ask puts a question to the person until it is answered, or until the turn that asked is over.
-func (t *chat) ask(ctx context.Context, idle <-chan struct{}, q session.Ask, open int) error {
+func (t *chat) ask(ctx context.Context, idle <-chan struct{}, q app.Ask, open int) error {
 	whole := true
 	print := func() bool {
-		if !slices.ContainsFunc(t.work.Agent.Session().State().Asks(), func(o session.Ask) bool { return o.AskID == q.AskID }) {
+		if !slices.ContainsFunc(t.work.Asks(), func(o app.Ask) bool { return o.AskID == q.AskID }) {
 			return false // the turn was stopped, or a rule decided meanwhile
 		}
 		if whole { // all of it: what is cut off is not decided on
@@ -85,7 +93,11 @@ func (t *chat) ask(ctx context.Context, idle <-chan struct{}, q session.Ask, ope
 			if strings.Contains(text, "\n") {
 				text, end = "\n  "+strings.ReplaceAll(text, "\n", "\n  "), "\n"
 			}
-			fmt.Fprint(t.c.out, t.c.paint(yellow, fmt.Sprintf("may %s run? %s", safeLine(q.Name), text)), end)
+			who := ""
+			if q.Agent != t.work.Agent {
+				who = fmt.Sprintf("subagent %s: ", q.Agent.ID())
+			}
+			fmt.Fprint(t.c.out, t.c.paint(yellow, fmt.Sprintf("%smay %s run? %s", who, safeLine(q.Name), text)), end)
 			if open > 1 {
 				fmt.Fprintf(t.c.out, "(%d more wait) ", open-1)
 			}
@@ -120,16 +132,16 @@ func (t *chat) ask(ctx context.Context, idle <-chan struct{}, q session.Ask, ope
 }
 
 // answer does what the person says; again: the question is still open.
-func (t *chat) answer(ctx context.Context, q session.Ask, line string) (again bool, err error) {
+func (t *chat) answer(ctx context.Context, q app.Ask, line string) (again bool, err error) {
 	word, rest, _ := strings.Cut(line, " ")
 	rest = strings.TrimSpace(rest)
 	switch strings.ToLower(word) {
 	case "y", "yes":
-		return false, t.work.Agent.Answer(ctx, q.AskID, session.VerdictAllow, "")
+		return false, q.Agent.Answer(ctx, q.AskID, session.VerdictAllow, "")
 	case "n", "no":
-		return false, t.work.Agent.Answer(ctx, q.AskID, session.VerdictDeny, rest)
+		return false, q.Agent.Answer(ctx, q.AskID, session.VerdictDeny, rest)
 	case "a", "always":
-		rule, err := t.work.Agent.AllowAlways(ctx, q.AskID, rest)
+		rule, err := q.Agent.AllowAlways(ctx, q.AskID, rest)
 		if errors.Is(err, agent.ErrNoRule) {
 			t.tell("no rule allows that: it does not begin so, or a shell would run more than one plain command; answer y for this once")
 			return true, nil

@@ -132,6 +132,9 @@ func (k *ctrlC) again() bool { return k.stopping.Load() || k.idle.Load() }
 
 func (t *chat) loop(ctx context.Context, keys *ctrlC) error {
 	for {
+		if err := t.told(t.askAll(ctx, nil)); err != nil {
+			return err
+		}
 		t.prompt()
 		select {
 		case <-ctx.Done():

@@ -90,7 +90,11 @@ func (c *cli) printList(l app.List, anyProject bool) {
 	var hidden []string
 	for k, n := range l.Hidden {
 		if n > 0 {
-			hidden = append(hidden, fmt.Sprintf("%d %s", n, k))
+			what := string(k)
+			if k == session.KindSubagent && n > 1 {
+				what += "s"
+			}
+			hidden = append(hidden, fmt.Sprintf("%d %s", n, what))
 		}
 	}
 	slices.Sort(hidden)
@@ -103,7 +107,7 @@ func (c *cli) printList(l app.List, anyProject bool) {
 		c.note("%d of %d; more with --limit 0, or --cursor %s", len(l.Rows), l.Total, l.Next)
 	}
 	if len(hidden) > 0 {
-		c.note("hidden: %s; --all shows them", strings.Join(hidden, ", "))
+		c.note("%s hidden; --all shows them", strings.Join(hidden, ", "))
 	}
 }
 
@@ -131,7 +135,10 @@ func (c *cli) rowLine(r app.Row, anyProject bool) string {
 		tail += " " + safeLine(string(r.Kind))
 	}
 	if r.Parent != nil {
-		tail += fmt.Sprintf(" of %s@%d", r.Parent.ID, r.Parent.Seq)
+		tail += " of " + string(r.Parent.ID)
+		if r.Parent.Seq != session.None { // of a subagent that began empty
+			tail += fmt.Sprintf("@%d", r.Parent.Seq)
+		}
 	}
 	if anyProject {
 		tail += " " + safeLine(r.Project)

@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 //
 //	rc N strand ARGS..   runs strand and wants the exit code N
 //	norm STREAM          writes the last stdout or stderr, normalised, to the file out
-//	last NAME            sets $NAME to the id in the last stdout (json "id" or "sessionId", or a line that is one)
+//	last NAME [TEXT]     sets $NAME to the first id in the last stdout, behind TEXT
 //	seal DIR             remembers every byte below DIR
 //	sealed DIR           nothing below DIR has changed since
 //	lines N              the last stdout has N lines
@@ -97,7 +97,11 @@ func TestScripts(t *testing.T) {
 				ts.Check(os.WriteFile(ts.MkAbs("out"), []byte(text), 0o644))
 			},
 			"last": func(ts *testscript.TestScript, neg bool, args []string) {
-				m := idPattern.FindString(ts.ReadFile("stdout"))
+				text := ts.ReadFile("stdout")
+				if len(args) > 1 {
+					_, text, _ = strings.Cut(text, args[1])
+				}
+				m := idPattern.FindString(text)
 				if m == "" {
 					ts.Fatalf("no id in %q", ts.ReadFile("stdout"))
 				}

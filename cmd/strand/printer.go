@@ -77,6 +77,10 @@ type printer struct {
 
 func (p *printer) notice(n agent.Notice) {
 	c := p.c
+	if n.Child != "" {
+		p.ofChild(n)
+		return
+	}
 	switch n.Kind {
 	case agent.NoticeText:
 		if !c.outTerm || p.at(n.Turn, n.Step) {
@@ -104,6 +108,18 @@ func (p *printer) notice(n agent.Notice) {
 		p.warn("not saved: %v", n.Err)
 	case agent.NoticeSaved:
 		p.warn("saved again")
+	}
+}
+
+// ofChild shows what a subagent does.
+func (p *printer) ofChild(n agent.Notice) {
+	switch n.Kind {
+	case agent.NoticeToolStart:
+		p.do("%s: %s %s", n.Child, n.Name, n.Text)
+	case agent.NoticeRetry:
+		p.warn("subagent %s: the model failed (%s): %s; attempt %d in %v", n.Child, n.Code, strings.TrimSuffix(n.Text, "."), n.Attempt+1, n.Delay.Round(10*time.Millisecond))
+	case agent.NoticeNotSaved:
+		p.warn("subagent %s: not saved: %v", n.Child, n.Err)
 	}
 }
 

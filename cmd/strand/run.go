@@ -30,6 +30,7 @@ type runFlags struct {
 type workFlags struct {
 	model, script, approve string
 	maxSteps               int
+	alone                  bool
 	allow, deny            []string // rules of approval
 }
 
@@ -42,6 +43,7 @@ func (o *workFlags) register(cmd *cobra.Command, c *cli, approve string) {
 	if f.Lookup("deny") == nil { // of approve: the answer
 		f.StringArrayVar(&o.deny, "deny", nil, "never let calls of a tool run: `TOOL[:PREFIX]`; kept by the session")
 	}
+	f.BoolVar(&o.alone, "no-subagents", false, "do not offer the tool that hands work to subagents")
 	f.IntVar(&o.maxSteps, "max-steps", 0, "end a turn after `N` steps (0 = as configured, else 50)")
 	_ = cmd.RegisterFlagCompletionFunc("approve", cobra.FixedCompletions([]string{"ask", "auto-edit", "never-ask", "yolo"}, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -78,6 +80,7 @@ func (o *workFlags) options(c *cli, fresh bool) (app.WorkOptions, error) {
 	}
 	w, err = app.CheckRun(o.script, o.model, c.config, cwd)
 	w.Approve, w.Rules, w.Cwd, w.MaxSteps = approve, rules, cwd, o.maxSteps
+	w.NoSubagents = o.alone
 	return w, err
 }
 
@@ -147,7 +150,7 @@ func (c *cli) runPrompt(ctx context.Context, o runFlags, prompt string) error {
 	if err != nil {
 		return err
 	}
-	w.Default = tool.PolicyNeverAsk
+	w.Default, w.Wake = tool.PolicyNeverAsk, true
 	if o.headless {
 		w.Kind = session.KindHeadless
 	}
@@ -210,7 +213,7 @@ func (c *cli) toIdle(ctx context.Context, work *app.Work, output string, begin f
 	spin.wait("waiting for %s", "the model")
 	err := begin(ctx)
 	if err == nil {
-		if err = ag.WhenQuiet(ctx); err != nil && ctx.Err() != nil {
+		if err = work.WhenQuiet(ctx); err != nil && ctx.Err() != nil {
 			err = errCancelled
 		}
 	}
