@@ -64,7 +64,7 @@ type Kit struct {
 	Hooks  []tool.Hook
 	Guards []tool.Guard
 	Rules  []tool.Rule
-	Spill  tool.Spill   // keeps results that are too long for the model; nil: they are cut
+	Spill  tool.Spill // keeps results that are too long for the model; nil: they are cut
 	// System is added to the system prompt: what is special about this session's agent. "" = nothing.
 	System string
 	// Purpose is that of the session's requests; "": llm.PurposeTurn.
@@ -72,7 +72,7 @@ type Kit struct {
 	// Limit returns the loosest approval policy that the session's calls may run under, whoever says what;
 	// nil, or "": no limit. It must not block.
 	Limit func() tool.Policy
-	Close  func() error // called once when the agent is disposed; may be nil
+	Close func() error // called once when the agent is disposed; may be nil
 }
 
 // Config is what one agent is told beside what its session says. The zero value leaves everything to the
