@@ -304,6 +304,11 @@ func TestSelect(t *testing.T) {
 	if p := compact.Select(items, st, nil, 0, 0); p.To != len(items)-1 {
 		t.Errorf("%+v of %d", p, len(items))
 	}
+	w.put(session.Draft{Type: session.TypeUserMessage, Op: session.Append(), Data: message.User("s", "stated again")})
+	items, st, _ = w.s.Surface()
+	if p := compact.Select(items, st, nil, 0, 0); p.To != len(items)-2 {
+		t.Errorf("the call that waits would go: %+v of %d", p, len(items))
+	}
 	if p := compact.Select(items, st, nil, 0, 20); p.To != 2 {
 		t.Errorf("bounded: %+v", p)
 	}

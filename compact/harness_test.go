@@ -6,7 +6,7 @@ import (
 	"iter"
 	"strings"
 	"sync"
-	"testing"
+
 	"time"
 
 	"github.com/strandline-dev/strandline/agent"
@@ -16,9 +16,10 @@ import (
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/view"
 	"github.com/strandline-dev/strandline/view/viewtest"
+	"pgregory.net/rapid"
 )
 
-func registry(t testing.TB) *session.Registry {
+func registry(t rapid.TB) *session.Registry {
 	t.Helper()
 	reg, err := session.NewRegistry(agent.Kinds(), compact.Kinds())
 	if err != nil {
@@ -29,7 +30,7 @@ func registry(t testing.TB) *session.Registry {
 
 // world is one session in memory with a model that plays a function.
 type world struct {
-	t     testing.TB
+	t     rapid.TB
 	s     *session.Session
 	c     *compact.Compactor
 	job   compact.Job
@@ -80,7 +81,7 @@ func ends(text string, finish llm.FinishReason) func(context.Context, llm.Reques
 	}
 }
 
-func env(t testing.TB) session.Env {
+func env(t rapid.TB) session.Env {
 	now := int64(1000)
 	var mu sync.Mutex
 	return session.Env{Registry: registry(t), Validators: []session.Validator{session.Relational}, Now: func() int64 {
@@ -95,11 +96,11 @@ func header(id session.ID) session.Header {
 	return session.Header{Format: session.Format, ID: id, CreatedAt: 1000, Kind: session.KindRoot, Cwd: "/work"}
 }
 
-func newWorld(t testing.TB, seed session.Seed) *world {
+func newWorld(t rapid.TB, seed session.Seed) *world {
 	return worldOf(t, header("s-1111"), seed, compact.Settings{})
 }
 
-func worldOf(t testing.TB, h session.Header, seed session.Seed, set compact.Settings) *world {
+func worldOf(t rapid.TB, h session.Header, seed session.Seed, set compact.Settings) *world {
 	t.Helper()
 	s, err := session.New(h, seed, env(t))
 	if err != nil {
@@ -170,7 +171,7 @@ func (w *world) fill(turns int) {
 // view is what would be sent, legal or the test fails.
 func (w *world) view() []message.Message { return viewOf(w.t, w.s) }
 
-func viewOf(t testing.TB, s *session.Session) []message.Message {
+func viewOf(t rapid.TB, s *session.Session) []message.Message {
 	t.Helper()
 	items, st, err := s.Surface()
 	if err != nil {
@@ -183,7 +184,7 @@ func viewOf(t testing.TB, s *session.Session) []message.Message {
 	return v
 }
 
-func events(t testing.TB, p session.Prefix) session.Events {
+func events(t rapid.TB, p session.Prefix) session.Events {
 	t.Helper()
 	var out session.Events
 	for ev, err := range p.Range(0, p.Len()) {

@@ -62,6 +62,9 @@ func anchor(req llm.Request, st session.State, p session.Prefix) (told int64, fr
 			continue
 		}
 		told = Tokens(*a.Usage) - unsent(*a.Usage, m)
+		if a.Interrupted { // what it told of its own length is not all that is sent back
+			told = Tokens(*a.Usage) - a.Usage.OutputTokens + Message(m)
+		}
 		return max(told, 0), i + 1, told > 0
 	}
 	return 0, 0, false
