@@ -11,6 +11,7 @@ import (
 
 	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/compact"
 	"github.com/strandline-dev/strandline/llm/script"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/tool"
@@ -45,18 +46,26 @@ func (r *reporter) tell(p report) {
 	}
 }
 
-// Child is the process that works in dir: on a new session, or on the one that another child left.
-func Child(ctx context.Context, dir string, id session.ID, w io.Writer) (err error) {
+// Part is what a child does.
+type Part string
+
+// The parts, in order: work on a new session; go on with what was left; compact, and be killed; compact again.
+const (
+	PartWork         Part = "work"
+	PartGoOn         Part = "go-on"
+	PartCompact      Part = "compact"
+	PartCompactAgain Part = "compact-again"
+)
+
+// Child is the process that plays a part in dir: on a new session, or on the one that another child left.
+func Child(ctx context.Context, dir string, part Part, id session.ID, w io.Writer) (err error) {
 	out := &reporter{w: w}
 	a, err := app.Open(app.Options{Store: filepath.Join(dir, storeDir), Kinds: [][]session.Kind{Kinds()}})
 	if err != nil {
 		return err
 	}
 	defer a.Close()
-	file, prompt := firstFile, firstPrompt
-	if id != "" {
-		file, prompt = secondFile, secondPrompt
-	}
+	file := map[Part]string{PartWork: firstFile, PartGoOn: secondFile, PartCompact: halfFile, PartCompactAgain: wholeFile}[part]
 	play, err := script.Load(filepath.Join(dir, file))
 	if err != nil {
 		return err
@@ -77,7 +86,7 @@ func Child(ctx context.Context, dir string, id session.ID, w io.Writer) (err err
 	s := work.Agent.Session()
 	found := report{Session: s.ID(), Seq: session.None, FirstLive: s.FirstLiveSeq()}
 	for _, b := range s.State().Brackets(s.FirstLiveSeq()) {
-		if b.Type == TypeStart {
+		if b.Type == TypeStart || b.Type == compact.TypeStart {
 			found.Bracket = b.State
 		}
 	}
@@ -93,7 +102,14 @@ func Child(ctx context.Context, dir string, id session.ID, w io.Writer) (err err
 			}
 		},
 	})
-	err = inBracket(ctx, work, prompt)
+	switch part {
+	case PartWork:
+		err = inBracket(ctx, work, firstPrompt)
+	case PartGoOn:
+		err = inBracket(ctx, work, secondPrompt)
+	default:
+		_, err = work.Compact(ctx)
+	}
 	finish()
 	if err == nil {
 		out.tell(report{Seq: session.None, Done: true})

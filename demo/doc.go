@@ -4,7 +4,8 @@
 // temporary directory. It opens a bracket of this package's own (demo/start .. demo/end), edits a file, and
 // begins a deployment that takes long. In the middle of that it is killed with SIGKILL; the moment is chosen by
 // what the child reports, not by the clock. Then the parent looks at what is left, a second child picks the
-// session up and finishes the job, and the session is forked.
+// session up and finishes the job. A third one compacts the session and is killed while the model writes the
+// summary, a fourth one compacts it at once, and the session is forked.
 //
 // Every sentence that is printed was checked before it is printed: a claim that does not hold is an error.
 //
@@ -12,6 +13,7 @@
 //
 //	kinds.go   the bracket
 //	story.go   the project, and what the model says
-//	child.go   the process that is killed, and the one that goes on
+//	child.go   the processes that are killed, and those that go on
 //	parent.go  the process that watches, and its claims
+//	compact.go .. about the compaction
 package demo

@@ -42,8 +42,8 @@ type Account struct {
 
 // Options say how the demonstration runs.
 type Options struct {
-	// Command starts this program as a child that calls Child with a directory and an id, which may be "".
-	Command func(ctx context.Context, dir string, id session.ID) (*exec.Cmd, error)
+	// Command starts this program as a child that calls Child with a directory, a part and an id, which may be "".
+	Command func(ctx context.Context, dir string, part Part, id session.ID) (*exec.Cmd, error)
 	Keep    bool        // leave the directory
 	Tell    func(Claim) // called with each claim when it is proven; may be nil
 }
@@ -69,7 +69,7 @@ func Run(ctx context.Context, o Options) (_ *Account, err error) {
 		return nil, err
 	}
 	defer r.a.Close()
-	for _, step := range []func(context.Context) error{r.killed, r.left, r.goesOn, r.forks, r.healthy} {
+	for _, step := range []func(context.Context) error{r.killed, r.left, r.goesOn, r.killedCompacting, r.compacts, r.forks, r.healthy} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -88,6 +88,7 @@ type run struct {
 	call  session.Seq
 	start session.Seq // of the killed child's bracket
 	end   session.Seq // stored events after the kill
+	view  []byte      // before the compaction
 }
 
 func (r *run) claim(name string, seqs []session.Seq, format string, args ...any) {
@@ -108,10 +109,10 @@ func must(ok bool, format string, args ...any) error {
 
 // child starts this program again and hands its reports to each until that returns false. It returns when the
 // child has ended: by itself, or killed because each said so.
-func (r *run) child(ctx context.Context, id session.ID, each func(report, *os.Process) (bool, error)) error {
+func (r *run) child(ctx context.Context, part Part, each func(report, *os.Process) (bool, error)) error {
 	ctx, stop := context.WithTimeout(ctx, time.Minute)
 	defer stop()
-	cmd, err := r.o.Command(ctx, r.dir, id)
+	cmd, err := r.o.Command(ctx, r.dir, part, r.out.Session)
 	if err != nil {
 		return err
 	}
@@ -169,7 +170,7 @@ func (r *run) killed(ctx context.Context) error {
 		}
 	}()
 	r.call, r.start = session.None, session.None
-	err := r.child(ctx, "", func(p report, proc *os.Process) (bool, error) {
+	err := r.child(ctx, PartWork, func(p report, proc *os.Process) (bool, error) {
 		switch {
 		case p.Session != "":
 			r.out.Session, pid = p.Session, proc.Pid
@@ -264,7 +265,7 @@ func (r *run) left(ctx context.Context) error {
 func (r *run) goesOn(ctx context.Context) error {
 	var found report
 	done := false
-	err := r.child(ctx, r.out.Session, func(p report, _ *os.Process) (bool, error) {
+	err := r.child(ctx, PartGoOn, func(p report, _ *os.Process) (bool, error) {
 		if p.Session != "" {
 			found = p
 		}

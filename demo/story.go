@@ -37,7 +37,15 @@ const secondScript = `{"text":"The outcome of the deployment is not known. I loo
 {"text":"Done: the typo is fixed and v1 was deployed once.","usage":{"inputTokens":520,"outputTokens":16}}
 `
 
+// summaries are what it writes when it is asked for one: the first is not finished, for its process is killed.
 const (
+	halfSummary  = `{"purpose":"compaction","text":"The typo in greet.sh ..","hang":true}` + "\n"
+	wholeSummary = `{"purpose":"compaction","text":"The typo in greet.sh is fixed; v1 was deployed once; CHANGES.md says so.","usage":{"inputTokens":560,"outputTokens":20}}` + "\n"
+)
+
+const (
+	halfFile   = "half.jsonl"
+	wholeFile  = "whole.jsonl"
 	firstFile  = "first.jsonl"
 	secondFile = "second.jsonl"
 	workDir    = "project"
@@ -54,5 +62,7 @@ func prepare(dir string) error {
 		os.WriteFile(filepath.Join(work, scriptName), []byte(before), 0o600),
 		os.WriteFile(filepath.Join(dir, firstFile), []byte(firstScript), 0o600),
 		os.WriteFile(filepath.Join(dir, secondFile), []byte(secondScript), 0o600),
+		os.WriteFile(filepath.Join(dir, halfFile), []byte(halfSummary), 0o600),
+		os.WriteFile(filepath.Join(dir, wholeFile), []byte(wholeSummary), 0o600),
 	)
 }

@@ -25,6 +25,7 @@ import (
 type log struct {
 	t rapid.TB
 	s *session.Session
+	b *view.Builder
 }
 
 func newLog(t rapid.TB, h session.Header, seed session.Seed) *log {
@@ -34,7 +35,7 @@ func newLog(t rapid.TB, h session.Header, seed session.Seed) *log {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &log{t, s}
+	return &log{t, s, view.NewBuilder(view.Options{Provider: "p"})}
 }
 
 func (l *log) put(typ string, data any, op session.SurfaceOp, src ...session.Seq) session.Seq {
@@ -69,7 +70,7 @@ func (l *log) gauge(req llm.Request) meter.Gauge {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	req.Messages = view.Build(items, st, "p").Messages
+	req.Messages = l.b.Update(items, st).Messages
 	return meter.Measure(req, st, l.s.Events())
 }
 

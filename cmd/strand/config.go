@@ -27,7 +27,13 @@ func (c *cli) configCmd() *cobra.Command {
 			"  idle_timeout = \"10m\"         # how long it may say nothing (default 5m)\n" +
 			"  dialect = \"vllm\"             # generic, openai, deepseek, openrouter, ollama, vllm, llama.cpp\n" +
 			"  [models.\"mine/some-model\"]\n" +
-			"  context_window = 131072      # tokens\n\n" +
+			"  context_window = 131072      # tokens; known models need none\n" +
+			"  price_input = 0.5            # US dollars for a million tokens; also price_output, price_cache_read, ..write\n" +
+			"  [models.\"mine/some-model\".compaction]  # or [compaction] for all models\n" +
+			"  auto = true                  # compact when the view nears the window\n" +
+			"  threshold = 0.8              # from this share of it; tail = 0.16 of it stays as it is; growth = 0.1\n" +
+			"  timeout = \"5m\"              # of a summary; summary_tokens = 8192; attempts = 2\n" +
+			"  prune_over = 8192            # signs of an old result, of which prune_head = 4096 and prune_tail = 1024 stay\n\n" +
 			"A project's file, " + app.ProjectConfig + " at its root, comes with whatever is checked out. It may hold model (of a provider\n" +
 			"that your own file names or uses), max_steps (it can only be lower) and approval (it can only be stricter: ask or\n" +
 			"never-ask). Anything else in it is an error. Flags count more than both files.",

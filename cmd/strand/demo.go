@@ -15,18 +15,19 @@ import (
 
 func (c *cli) demoCmd() *cobra.Command {
 	var o demo.Options
-	var child, id string
+	var child, part, id string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See an agent survive kill -9",
 		Long: "Needs no key and no network. An agent with real tools works in a temporary directory, is killed in the middle\n" +
-			"of a tool call, picked up by a new process, finishes its task and is forked. Everything that is printed was\n" +
+			"of a tool call, picked up by a new process and finishes its task; then it is killed while it is compacted,\n" +
+			"compacted at once by the next process, and forked. Everything that is printed was\n" +
 			"checked; exit code 0 means that all of it held.",
 		Example: "  strand demo\n  strand demo --keep --json",
 		Args:    cobra.NoArgs,
 		RunE: c.does(func(cmd *cobra.Command, _ []string) error {
 			if child != "" {
-				return demo.Child(cmd.Context(), child, session.ID(id), os.Stdout)
+				return demo.Child(cmd.Context(), child, demo.Part(part), session.ID(id), os.Stdout)
 			}
 			n := 0
 			o.Command = demoChild
@@ -54,18 +55,20 @@ func (c *cli) demoCmd() *cobra.Command {
 	f.BoolVar(&o.Keep, "keep", false, "leave the temporary directory, to look around in it")
 	f.StringVar(&child, "child", "", "")
 	f.StringVar(&id, "session", "", "")
+	f.StringVar(&part, "part", "", "")
 	_ = f.MarkHidden("child")
+	_ = f.MarkHidden("part")
 	_ = f.MarkHidden("session")
 	return cmd
 }
 
 // demoChild starts this program again.
-func demoChild(ctx context.Context, dir string, id session.ID) (*exec.Cmd, error) {
+func demoChild(ctx context.Context, dir string, part demo.Part, id session.ID) (*exec.Cmd, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"demo", "--child", dir}
+	args := []string{"demo", "--child", dir, "--part", string(part)}
 	if id != "" {
 		args = append(args, "--session", string(id))
 	}
