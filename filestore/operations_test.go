@@ -98,6 +98,13 @@ var scenarios = []scenario{
 		return 4, nil
 	}, also: func(ctx context.Context, s *Store, err error) error { return whole(ctx, s, subject, 5, err) }},
 	{name: "blob", block: 8 << 10, setup: stored(10), run: more, log: blobLog},
+	{name: "pack", setup: threeLives, run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
+		p, err := s.Pack(ctx, subject)
+		if err == nil && p.After >= p.Before {
+			err = fmt.Errorf("nothing was packed: %+v", p)
+		}
+		return session.None, err
+	}},
 	{name: "open-read-close", setup: stored(10), run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
 		snap, err := s.Read(ctx, subject)
 		if err != nil {
@@ -134,6 +141,17 @@ func unsyncedTail(t testing.TB, s *Store) {
 	mustFlush(t, w)
 	mustAppend(t, w, events(7, 3))
 	w.Close()
+}
+
+// threeLives stores 0 to 9 in three segments.
+func threeLives(t testing.TB, s *Store) {
+	newStored(t, s, subject, 4)
+	for _, n := range []session.Seq{4, 7} {
+		w := must[store.Writer](t)(s.Open(t.Context(), subject))
+		mustAppend(t, w, events(n, 3))
+		mustFlush(t, w)
+		w.Close()
+	}
 }
 
 // tear takes away the end of the last record.
@@ -211,4 +229,33 @@ func blobLog(testing.TB, *vfs.Mem) []session.Event {
 	evs[12], _ = long(12)
 	evs[13].Data = jsontext.Value(`{"other":"` + strings.Repeat("another ", 6000) + `"}`)
 	return evs
+}
+
+// A record that is whole, with the seq that is due, but of another log: a stale block, a file that was put together
+// by hand. Its sum is right; only the link tells.
+func TestForeignRecord(t *testing.T) {
+	m := newDisk(t, scenario{})
+	s := memStore(t, m.Process(), 0, 1)
+	line := map[session.ID][]byte{}
+	for _, id := range []session.ID{subject, "other"} {
+		w := must[store.Writer](t)(s.Create(t.Context(), testHeader(id)))
+		mustAppend(t, w, by(string(id)[:5], 0, 10))
+		mustFlush(t, w)
+		w.Close()
+		b := must[[]byte](t)(m.ReadFile(memRoot + "/sessions/" + string(id) + "/" + segmentName(0)))
+		line[id] = bytes.SplitAfter(b, []byte("\n"))[6]
+	}
+	err := m.Edit(memRoot+"/sessions/subject/"+segmentName(0), func(b []byte) []byte {
+		return bytes.Replace(b, line[subject], line["other"], 1)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, snap := readEvents(t, s, subject)
+	if d := difference(by("subje", 0, 5), got); d != "" {
+		t.Errorf("an event of another log, or one too few:\n%s", d)
+	}
+	if len(snap.Damage) == 0 && snap.Lost == nil {
+		t.Error("nobody says that a record is of another log")
+	}
 }
