@@ -70,7 +70,7 @@ var scenarios = []scenario{
 	{name: "create", run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
 		return life(ctx, s, true, 0, 3)
 	}},
-	{name: "first-commit", setup: stored(10), run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
+	{name: "first-commit", thorough: true, setup: stored(10), run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
 		return life(ctx, s, false, 10, 3)
 	}},
 	{name: "append-flush", setup: stored(10), run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
@@ -98,7 +98,7 @@ var scenarios = []scenario{
 		return 4, nil
 	}, also: func(ctx context.Context, s *Store, err error) error { return whole(ctx, s, subject, 5, err) }},
 	{name: "blob", block: 8 << 10, setup: stored(10), run: more, log: blobLog},
-	{name: "pack", setup: threeLives, run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
+	{name: "pack", shuffled: true, setup: threeLives, run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
 		p, err := s.Pack(ctx, subject)
 		if err == nil && p.After >= p.Before {
 			err = fmt.Errorf("nothing was packed: %+v", p)

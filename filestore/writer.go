@@ -284,10 +284,8 @@ func (w *writer) roll(end store.Pos) error {
 // first makes the first segment of this life.
 func (w *writer) first(text []byte, end store.Pos) error {
 	at := w.next
-	if w.lease != nil && !w.tailNamed { // its own directory is synced when the segment has its name
-		if err := w.s.syncDir(filepath.Dir(w.dir)); err != nil {
-			return err
-		}
+	if err := w.syncNames(); err != nil {
+		return err
 	}
 	w.syncTail()
 	if w.tailBad {
@@ -336,7 +334,8 @@ func (w *writer) unsafeTail() ([]byte, store.Pos, error) {
 	return text, at, err
 }
 
-// syncNames makes durable what the life before has named: it may have died before that.
+// syncNames makes durable what lives before have named: they may have died before that, and a segment that survives
+// loss of power without the one before it is damage.
 func (w *writer) syncNames() error {
 	if w.tailNamed || w.lease == nil {
 		return nil
