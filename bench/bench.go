@@ -75,6 +75,7 @@ func Run(ctx context.Context, opt Options) (err error) {
 		{"append, one session", func(ctx context.Context) error { return r.append(ctx, 1) }},
 		{"append, 64 sessions", func(ctx context.Context) error { return r.append(ctx, 64) }},
 		{"load and fork", r.histories},
+		{"step and pack", r.sizes},
 		{"steps", r.steps},
 		{"idle session", r.idle},
 		{"start", r.starts},
