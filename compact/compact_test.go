@@ -296,6 +296,12 @@ func TestSelect(t *testing.T) {
 			t.Errorf("tail %d: %+v", c.tail, p)
 		}
 	}
+	// What the harness says behind the newest unit is not taken for it.
+	w.put(session.Draft{Type: session.TypeUserMessage, Op: session.Append(), Data: message.Message{ID: "n", Role: message.RoleUser, Content: []message.Block{message.TextBlock("two children run")}, Source: message.Source{Kind: message.SourcePlugin, Plugin: "subagent"}}})
+	items, st, _ = w.s.Surface()
+	if p := compact.Select(items, st, []string{"agents-md"}, 1, 0); p.To != 6 {
+		t.Errorf("the newest unit would go: %+v", p)
+	}
 	// A call that is pending stays, and everything behind it.
 	w.put(session.Draft{Type: session.TypeStepStart, Data: session.StepRef{Turn: 1, Step: 4}}, session.Draft{Type: session.TypeAssistantMessage, Op: session.Append(), Data: session.AssistantMessage{
 		Turn: 1, Step: 4, Message: message.Message{ID: "a4", Role: message.RoleAssistant, Content: []message.Block{message.CallBlock("q", "rm", "{}")}}}},

@@ -38,9 +38,10 @@ func Select(items []session.Item, st session.State, restated []string, tail, mos
 	for p.From < len(items) && (again(items[p.From]) || sizes[p.From] == 0) {
 		p.From++
 	}
-	newest := len(items) // position of the newest unit
+	newest := len(items) // position of the newest unit: what the harness says behind it (notices, what is stated again) is none
 	for i := len(items) - 1; i >= 0; i-- {
-		if sizes[i] > 0 && !again(items[i]) {
+		src := items[i].Message.Source
+		if sizes[i] > 0 && (src.Kind != message.SourcePlugin || src.Plugin == Plugin) {
 			newest = i
 			break
 		}

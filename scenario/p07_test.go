@@ -231,3 +231,36 @@ func TestCompactRefused(t *testing.T) {
 	p.kill()
 	p.wait()
 }
+
+// Ctrl-C ends a compaction: the log says so, the view stays, and what was typed meanwhile runs.
+func TestCompactInterrupted(t *testing.T) {
+	const id = "stopped-talk"
+	b := newBox(t)
+	b.longTalk(id, 40)
+	before := b.viewText(id)
+	p := b.start(b.compactArgs(id, summary(line{Hang: true}))...)
+	for slices.Index(b.bracketStates(id), "live") < 0 {
+		if p.cmd.ProcessState != nil {
+			t.Fatal(p.errs)
+		}
+	}
+	// Meanwhile nobody else gets in.
+	if r := b.strand(b.compactArgs(id, summary(say("no")))...); r.code != 3 {
+		t.Errorf("%v", r)
+	}
+	_ = p.cmd.Process.Signal(os.Interrupt)
+	if code := p.wait(); code != 1 {
+		t.Errorf("exit code %d: %s", code, p.errs)
+	}
+	if got := b.bracketStates(id); len(got) != 1 || got[0] != "closed" || b.viewText(id) != before {
+		t.Errorf("%v", got)
+	}
+	l := b.log(id)
+	if e := l.recs[len(l.recs)-1]; e.Type != compact.TypeEnd || !strings.Contains(e.whole(t), `"code":"ABORTED"`) {
+		t.Errorf("the log ends with %s", e.event)
+	}
+	r := b.strandIn("/compact\nand then?\n", "chat", id, "--script", b.script(summary(say("all of it")), say("then this")))
+	if r.code != 0 || !strings.Contains(r.out, "compacted: about") || !strings.Contains(r.out, "then this") {
+		t.Errorf("%v", r)
+	}
+}
