@@ -104,13 +104,13 @@ func (c *Compactor) prune(j Job, l look) (bool, error) {
 // mayTry holds a compaction that begins by itself to progress: the view must have grown since the last attempt, and
 // so many in a row need a completed answer between them. The log alone decides, so a new life is held to it as well.
 func (c *Compactor) mayTry(j Job, l look, overflow bool) (bool, error) {
-	past := l.st.LastClosed(Bracket, l.set.Attempts)
+	past := l.st.LastClosed(Bracket, max(l.set.Attempts, 4))
 	if len(past) == 0 {
 		return true, nil
 	}
 	p := j.Session.Events()
-	if len(past) == l.set.Attempts {
-		answered, err := answeredSince(p, past[len(past)-1].Close)
+	if n := l.set.Attempts; len(past) >= n {
+		answered, err := answeredSince(p, past[n-1].Close)
 		if err != nil || !answered {
 			return false, err
 		}
@@ -118,15 +118,31 @@ func (c *Compactor) mayTry(j Job, l look, overflow bool) (bool, error) {
 	if overflow {
 		return true, nil
 	}
-	ev, err := p.At(past[0].Close)
-	if err != nil {
-		return false, err
+	var after int64
+	growth := l.share(l.set.Growth, j.Window)
+	for i, b := range past {
+		ev, err := p.At(b.Close)
+		if err != nil {
+			return false, err
+		}
+		end, err := session.DecodeData[End](ev)
+		if err != nil || end.After == nil || end.Error != nil && end.Error.Code == string(llm.CodeAborted) {
+			if i == 0 {
+				return true, nil // another program's, or a person ended it
+			}
+			break
+		}
+		if i == 0 {
+			after = *end.After
+		}
+		if end.Outcome == Done {
+			break
+		}
+		if i > 0 { // one that did not help after another: what will not work is tried ever more rarely
+			growth *= 5
+		}
 	}
-	end, err := session.DecodeData[End](ev)
-	if err != nil || end.After == nil || end.Error != nil && end.Error.Code == string(llm.CodeAborted) {
-		return true, nil // another program's, or a person ended it
-	}
-	return l.estimate >= *end.After+l.share(l.set.Growth, j.Window), nil
+	return l.estimate >= after+growth, nil
 }
 
 // answeredSince reports whether a model completed an answer behind seq. Answers are frequent: it looks from the tail.

@@ -111,6 +111,15 @@ func TestNoGain(t *testing.T) {
 	if w.pressure(false); w.model.count() != 2 {
 		t.Error("not tried when the view had grown")
 	}
+	// One that did not help after another is tried ever more rarely.
+	w.fill(4)
+	if w.pressure(false); w.model.count() != 2 {
+		t.Error("tried a third time after so little")
+	}
+	w.fill(4)
+	if w.pressure(false); w.model.count() != 3 {
+		t.Error("never tried again")
+	}
 	// A new life is held to the same.
 	next := worldOf(t, header("s-1111"), session.Seed{Prefix: events(t, w.s.Events())}, compact.Settings{})
 	if next.pressure(false); next.model.count() != 0 {
