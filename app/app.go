@@ -15,6 +15,7 @@
 //	doctor.go    what is wrong, and what is only worth knowing
 //	change.go    fork, undo, redo, title
 //	compact.go   compaction: its numbers, what begins it, what a person asks of it
+//	remove.go    into the trash, back, for good
 //	import.go    files of other programs
 //	upkeep.go    facts of the store, packing, checking
 package app

@@ -51,6 +51,9 @@ func (a *App) Resolve(ctx context.Context, arg, project string) (id session.ID, 
 	if err == nil || !errors.Is(err, store.ErrNotFound) {
 		return session.ID(arg), nil, err
 	}
+	if nf, ok := errors.AsType[*store.NotFoundError](err); ok {
+		notFound = nf
+	}
 	l, ok := a.Store.(store.Lister)
 	if !ok || len(arg) < MinPrefix {
 		return "", nil, notFound
@@ -60,11 +63,23 @@ func (a *App) Resolve(ctx context.Context, arg, project string) (id session.ID, 
 	case err != nil:
 		return "", nil, err
 	case len(ids) == 0:
-		return "", nil, notFound
+		return "", nil, a.deleted(ctx, notFound)
 	case len(ids) > 1:
 		return "", nil, &AmbiguousError{arg, ids}
 	}
 	return ids[0], nil, nil
+}
+
+// deleted says more of a session that was not found: that it is in the trash.
+func (a *App) deleted(ctx context.Context, notFound *store.NotFoundError) error {
+	r, ok := a.Store.(store.Remover)
+	if !ok || notFound.Trashed || notFound.Purged {
+		return notFound
+	}
+	if ids, err := r.MatchTrash(ctx, notFound.ID, 2); err == nil && len(ids) == 1 {
+		return &store.NotFoundError{ID: string(ids[0]), Trashed: true}
+	}
+	return notFound
 }
 
 // conversational are the kinds that people work with; the others are made by programs.

@@ -23,7 +23,10 @@ func (s *Store) blobPath(name string) string {
 }
 
 // shareStore locks store.lock shared: until it is closed neither collector nor purge runs.
-func (s *Store) shareStore(ctx context.Context) (vfs.File, error) {
+func (s *Store) shareStore(ctx context.Context) (vfs.File, error) { return s.lockStore(ctx, false) }
+
+// lockStore takes store.lock, and waits for it.
+func (s *Store) lockStore(ctx context.Context, exclusive bool) (vfs.File, error) {
 	if err := s.prepare(); err != nil {
 		return nil, err
 	}
@@ -32,7 +35,7 @@ func (s *Store) shareStore(ctx context.Context) (vfs.File, error) {
 		return nil, s.readOnly(err)
 	}
 	for {
-		ok, err := f.TryLock(false)
+		ok, err := f.TryLock(exclusive)
 		if ok && err == nil {
 			return f, nil
 		}

@@ -36,6 +36,10 @@
 //	fork.go      a session that begins with another's prefix
 //	blob.go      long strings
 //	pin.go       those that no record names yet
+//	remove.go    into the trash and out of it
+//	purge.go     for good
+//	inherit.go   what forks are handed then
+//	names.go     which blobs are needed
 //	stat.go      one session, from the ends of its files
 //	list.go      all of them
 //	watch.go     one session, as it grows

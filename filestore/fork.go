@@ -31,6 +31,12 @@ func (s *Store) CreateFork(ctx context.Context, h session.Header, own []session.
 	if err := s.free(h.ID); err != nil {
 		return err
 	}
+	// Before the look at the parent: what is found there is not purged until the child is in its place.
+	lock, err := s.shareStore(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	if err := s.checkParent(ctx, h); err != nil {
 		return err
 	}
@@ -54,10 +60,15 @@ func (s *Store) Take(ctx context.Context, h session.Header, events []session.Eve
 	if err := s.free(h.ID); err != nil {
 		return err
 	}
+	lock, err := s.shareStore(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	return s.placeWhole(ctx, h, store.Pos{}, events)
 }
 
-// placeWhole stores a session whose own events begin at at.
+// placeWhole stores a session whose own events begin at at. Whoever calls it holds store.lock.
 func (s *Store) placeWhole(ctx context.Context, h session.Header, at store.Pos, own []session.Event) error {
 	w := &writer{s: s, id: h.ID, hdr: h, dir: s.dir(h.ID), created: true, since: s.opt.Now()}
 	if err := s.reserve(h.ID, w); err != nil {
@@ -67,11 +78,6 @@ func (s *Store) placeWhole(ctx context.Context, h session.Header, at store.Pos, 
 	w.op.Lock()
 	defer w.op.Unlock()
 	w.start(&logScan{hdr: h, pos: at, synced: session.None})
-	lock, err := s.shareStore(ctx)
-	if err != nil {
-		return w.notSaved(err)
-	}
-	defer lock.Close()
 	end, blobs, err := w.encode(ctx, own)
 	if blobs != nil {
 		defer blobs.Close()
@@ -130,9 +136,12 @@ func (s *Store) LinkAt(ctx context.Context, id session.ID, seq session.Seq) (ses
 		return zero, &store.NotFoundError{ID: string(id)}
 	}
 	h, bad, err := s.readHeader(s.dir(id), id)
+	if errors.Is(err, fs.ErrNotExist) { // for whoever had it when it was deleted
+		h, bad, err = s.readHeader(s.trash(id), id)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return zero, &store.NotFoundError{ID: string(id)}
+		return zero, s.absent(id)
 	case err != nil:
 		return zero, err
 	case bad != nil:

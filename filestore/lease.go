@@ -94,23 +94,28 @@ func (s *Store) openError(id session.ID, path string, err error) error {
 	_, bad, rerr := s.readHeader(s.dir(id), id)
 	switch {
 	case errors.Is(rerr, fs.ErrNotExist):
-		return &store.NotFoundError{ID: string(id)}
+		return s.absent(id)
 	case rerr == nil && bad != nil:
 		return &store.DamagedError{ID: id, Owner: id, Ranges: []store.Range{{File: path, Last: session.None, Detail: bad.Error()}}}
 	}
 	return s.readOnly(err)
 }
 
-// takeTail takes the shared lock on the last segment, which a living writer, whatever became of
-// session.json, does not let go. Nil if the session has no segment.
-func (s *Store) takeTail(ctx context.Context, id session.ID, dir string) (*held, error) {
+// takeTail takes a lock on the last segment: the shared one, which a living writer, whatever became of
+// session.json, does not let go, or the exclusive one, which nobody who opened the session does. Nil if the session
+// has no segment.
+func (s *Store) takeTail(ctx context.Context, id session.ID, dir string, exclusive bool) (*held, error) {
+	mode := vfs.ReadOnly
+	if exclusive {
+		mode = vfs.ReadWrite
+	}
 	for left := patience; ; {
 		names, err := s.segmentNames(dir)
 		if err != nil || len(names) == 0 {
 			return nil, err
 		}
 		path := names[len(names)-1].in(dir)
-		f, err := s.fs.OpenFile(path, vfs.ReadOnly)
+		f, err := s.fs.OpenFile(path, mode)
 		if errors.Is(err, fs.ErrNotExist) && left > 0 {
 			left -= 2 * time.Millisecond
 			continue
@@ -122,7 +127,7 @@ func (s *Store) takeTail(ctx context.Context, id session.ID, dir string) (*held,
 		if err != nil {
 			return nil, err
 		}
-		ok, err := f.TryLock(false)
+		ok, err := f.TryLock(exclusive)
 		if ok && err == nil {
 			h := &held{f: f, path: path}
 			if h.info, err = f.Stat(); err == nil {
@@ -200,7 +205,7 @@ func (w *writer) open(ctx context.Context) (err error) {
 	}
 	var l *logScan
 	for {
-		if w.tail, err = s.takeTail(ctx, w.id, w.dir); err != nil {
+		if w.tail, err = s.takeTail(ctx, w.id, w.dir, false); err != nil {
 			return err
 		}
 		if l, err = s.scanLog(ctx, w.id); err != nil {

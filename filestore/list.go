@@ -20,7 +20,7 @@ import (
 // List returns a page. It looks at the end of every session's files; nothing is cached.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	page := store.Page{Hidden: map[session.SessionKind]int{}}
-	rows, err := s.rows(ctx)
+	rows, err := s.rows(ctx, q.Trash)
 	if err != nil {
 		return page, err
 	}
@@ -77,9 +77,9 @@ func parseCursor(c string) (int64, session.ID, error) {
 	return n, session.ID(id), nil
 }
 
-// ids returns the names of the sessions that begin with prefix, sorted.
-func (s *Store) ids(prefix string) ([]session.ID, error) {
-	list, err := s.fs.ReadDir(s.path("sessions"))
+// ids returns the names of the sessions in where, sessions or trash, that begin with prefix, sorted.
+func (s *Store) ids(where, prefix string) ([]session.ID, error) {
+	list, err := s.fs.ReadDir(s.path(where))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -96,8 +96,12 @@ func (s *Store) ids(prefix string) ([]session.ID, error) {
 }
 
 // rows returns a Stat of every session. One that cannot be read is a row that says so.
-func (s *Store) rows(ctx context.Context) ([]store.Stat, error) {
-	ids, err := s.ids("")
+func (s *Store) rows(ctx context.Context, trash bool) ([]store.Stat, error) {
+	where := "sessions"
+	if trash {
+		where = "trash"
+	}
+	ids, err := s.ids(where, "")
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +120,9 @@ func (s *Store) rows(ctx context.Context) ([]store.Stat, error) {
 				return cause
 			}
 			var err error
-			if live[string(id)+".json"] {
+			if trash {
+				rows[i], err = s.statIn(ctx, id, s.trash(id))
+			} else if live[string(id)+".json"] {
 				rows[i], err = s.Stat(ctx, id)
 			} else {
 				rows[i], err = s.stat(ctx, id)
@@ -144,7 +150,7 @@ func (s *Store) Match(ctx context.Context, prefix string, limit int) ([]session.
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	ids, err := s.ids(prefix)
+	ids, err := s.ids("sessions", prefix)
 	if limit > 0 && len(ids) > limit {
 		ids = ids[:limit]
 	}

@@ -40,6 +40,9 @@ func child(what, root string) error {
 	if what == "pack" {
 		return packChild(root)
 	}
+	if what == "removal" {
+		return dieAt(root)
+	}
 	o := testOptions()
 	o.PID, o.Program, o.SegmentBytes = os.Getpid(), "child", 20000
 	s, err := Open(root, o)

@@ -32,6 +32,7 @@ type logScan struct {
 
 	check func(*record.Raw) (string, error) // Verify: what else must be right of a record
 
+	coming      bool // a fork that is not on disk yet: its parent has what it will inherit
 	certain     bool // what is not there now is gone for good
 	unsupported string
 	size        int64 // of the last segment when it was read
@@ -154,7 +155,7 @@ func (s *Store) scanOnce(ctx context.Context, id session.ID, check func(*record.
 	dir := s.dir(id)
 	h, bad, err := s.readHeader(dir, id)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &store.NotFoundError{ID: string(id)}
+		return nil, s.absent(id)
 	}
 	if err != nil {
 		return nil, err
@@ -192,6 +193,11 @@ func (s *Store) scanSpans(ctx context.Context, l *logScan) error {
 	h := l.hdr
 	for _, sp := range h.Parent.Spans {
 		dir, names, err := s.locate(sp.ID, h.ID)
+		if err == nil && dir == "" && l.coming {
+			if dir, err = s.handedDown(sp.ID, h.Parent.ID); err == nil && dir != "" {
+				names, err = s.segmentNames(dir)
+			}
+		}
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package filestore
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -88,11 +89,14 @@ func (w *writer) newSession(a *attempt, n string) (err error) {
 					f.Close()
 				}
 			}
-			s.fs.Remove(filepath.Join(a.tmp, headerName))
-			s.fs.Remove(filepath.Join(a.tmp, name))
-			s.fs.Remove(a.tmp)
+			s.removeAll(a.tmp)
 		}
 	}()
+	if w.hdr.Parent != nil {
+		if err := s.inherit(context.Background(), w.hdr, a.tmp); err != nil {
+			return err
+		}
+	}
 	// Both are written before the first is synced: on a journalling file system that is one commit.
 	if lease, err = s.newFile(filepath.Join(a.tmp, headerName), head, true); err != nil {
 		return err
@@ -246,6 +250,12 @@ func (w *writer) unchanged(a *attempt) (bool, string, error) {
 // placeSession renames a new session's directory to its name.
 func (w *writer) placeSession() error {
 	a, s := w.try, w.s
+	if err := s.unused(w.id); err != nil {
+		if errors.Is(err, store.ErrExists) {
+			w.drop(a)
+		}
+		return err
+	}
 	err := s.fs.RenameNoReplace(a.tmp, w.dir)
 	if err != nil {
 		mine, _, serr := s.isAt(w.newLease)
@@ -312,22 +322,25 @@ func (w *writer) drop(a *attempt) {
 	if w.lease == nil {
 		w.newLease.close()
 		w.newLease = nil
-		s.fs.Remove(filepath.Join(a.tmp, headerName))
-		s.fs.Remove(filepath.Join(a.tmp, filepath.Base(a.seg.path)))
+		s.removeAll(a.tmp)
+	} else {
+		s.fs.Remove(a.tmp)
 	}
-	s.fs.Remove(a.tmp)
 	w.try = nil
 }
 
 // sweep removes what earlier lives of this session left under temporary names.
-func (w *writer) sweep() {
-	list, err := w.s.fs.ReadDir(w.dir)
+func (w *writer) sweep() { w.s.sweepDir(w.dir, newSegment) }
+
+// sweepDir removes what has a name with the given beginning. What remains is skipped by readers.
+func (s *Store) sweepDir(dir, prefix string) {
+	list, err := s.fs.ReadDir(dir)
 	if err != nil {
 		return
 	}
 	for _, e := range list {
-		if strings.HasPrefix(e.Name(), newSegment) {
-			w.s.fs.Remove(filepath.Join(w.dir, e.Name()))
+		if strings.HasPrefix(e.Name(), prefix) {
+			s.removeAll(filepath.Join(dir, e.Name()))
 		}
 	}
 }

@@ -46,8 +46,12 @@ func (s *Store) Stat(ctx context.Context, id session.ID) (store.Stat, error) {
 
 // stat is Stat without the announcement: Holder is set, without a name, if a segment is locked.
 func (s *Store) stat(ctx context.Context, id session.ID) (store.Stat, error) {
+	return s.statIn(ctx, id, s.dir(id))
+}
+
+// statIn is stat of a session whose directory is dir.
+func (s *Store) statIn(ctx context.Context, id session.ID, dir string) (store.Stat, error) {
 	st := store.Stat{ID: id, State: store.StateOK}
-	dir := s.dir(id)
 	for try := 0; ; try++ {
 		err := s.statFiles(ctx, &st, dir)
 		switch {
@@ -55,7 +59,7 @@ func (s *Store) stat(ctx context.Context, id session.ID) (store.Stat, error) {
 			return st, nil
 		case errors.Is(err, fs.ErrNotExist):
 			if _, serr := s.fs.Stat(dir); errors.Is(serr, fs.ErrNotExist) {
-				return st, &store.NotFoundError{ID: string(id)}
+				return st, s.absent(id)
 			}
 			if try < 10 {
 				continue // a listed segment is gone: list again
@@ -214,6 +218,10 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 			return held, err
 		}
 		if !clean || !found.pos {
+			if dir != s.dir(st.ID) {
+				st.State, st.Reason = store.StateDamaged, "its end is not whole: what is wrong with it is found when it is restored"
+				return held, nil
+			}
 			return held, s.statWhole(ctx, st)
 		}
 		if enough {

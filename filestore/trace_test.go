@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -78,19 +79,24 @@ func TestTraces(t *testing.T) {
 		t.Run(sc.name, func(t *testing.T) {
 			var out bytes.Buffer
 			m := newDisk(t, sc)
-			fsys := vfs.Trace(m.Process(), &out, func(name string) string {
-				rel, err := filepath.Rel(memRoot, name)
-				if err != nil || strings.HasPrefix(rel, "..") {
-					return "(above)"
-				}
-				return nonces.ReplaceAllString(rel, "N")
-			})
+			fsys := traced(m.Process(), memRoot, &out)
 			if _, err := sc.run(t.Context(), memStore(t, fsys, sc.roll, 2), sc.full(t, m.Clone())); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, "trace-"+sc.name+".txt", out.Bytes())
 		})
 	}
+}
+
+// traced is a file system whose calls are written to out.
+func traced(base vfs.FS, root string, out io.Writer) vfs.FS {
+	return vfs.Trace(base, out, func(name string) string {
+		rel, err := filepath.Rel(root, name)
+		if err != nil || strings.HasPrefix(rel, "..") {
+			return "(above)"
+		}
+		return nonces.ReplaceAllString(rel, "N")
+	})
 }
 
 func golden(t *testing.T, name string, got []byte) {

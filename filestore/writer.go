@@ -80,7 +80,7 @@ func (s *Store) Create(ctx context.Context, h session.Header) (store.Writer, err
 	if err := s.reserve(h.ID, w); err != nil {
 		return nil, err
 	}
-	l := &logScan{hdr: h, synced: session.None}
+	l := &logScan{hdr: h, synced: session.None, coming: true}
 	if h.Parent != nil {
 		err := s.scanSpans(ctx, l)
 		if err == nil && len(l.damage) > 0 {
@@ -98,18 +98,25 @@ func (s *Store) Create(ctx context.Context, h session.Header) (store.Writer, err
 	return w, nil
 }
 
-// free refuses an id that is stored, also in the trash.
+// free refuses an id that is stored, or was.
 func (s *Store) free(id session.ID) error {
-	for _, dir := range []string{s.dir(id), s.trash(id)} {
-		_, err := s.fs.Stat(dir)
-		if err == nil {
-			return &store.ExistsError{ID: id, Detail: dir}
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	_, err := s.fs.Stat(s.dir(id))
+	if err == nil {
+		return &store.ExistsError{ID: id, Detail: s.dir(id)}
 	}
-	return nil
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return s.unused(id)
+}
+
+// unused refuses the id of a session that was deleted.
+func (s *Store) unused(id session.ID) error {
+	trashed, purged, err := s.former(id)
+	if err == nil && (trashed || purged) {
+		err = &store.ExistsError{ID: id, Deleted: true, Purged: purged}
+	}
+	return err
 }
 
 // start takes over what a scan found.
@@ -184,6 +191,13 @@ func (w *writer) Append(ctx context.Context, events []session.Event) (store.Pos,
 	events, err := w.known(ctx, events)
 	if err != nil || len(events) == 0 {
 		return w.next, err
+	}
+	if w.lease == nil && w.hdr.Parent != nil { // no purge between finding what it inherits and its coming into being
+		lock, err := w.s.shareStore(ctx)
+		if err != nil {
+			return w.next, w.notSaved(err)
+		}
+		defer lock.Close()
 	}
 	end, lock, err := w.encode(ctx, events)
 	if lock != nil {

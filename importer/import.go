@@ -226,22 +226,33 @@ func (j *job) run(ctx context.Context) error {
 			return err
 		}
 	}
-	h := j.header(idFor(tool, sum))
-	older, err := j.older(ctx, h.Imported.Source)
-	if err != nil {
-		return err
+	for again := 0; ; again++ {
+		h := j.header(idFor(tool, sum, again))
+		older, err := j.older(ctx, h.Imported.Source)
+		if err != nil {
+			return err
+		}
+		if older != "" {
+			j.res.Older = older
+		}
+		h.Imported.Older = j.res.Older
+		err = j.store(ctx, h)
+		if e, ok := errors.AsType[*store.ExistsError](err); !ok || !e.Purged {
+			return err
+		}
+		// It was deleted for good, and that id with it.
 	}
-	if older != "" {
-		j.res.Older = older
-	}
-	h.Imported.Older = j.res.Older
-	return j.store(ctx, h)
 }
 
-// idFor derives the id of an imported file, so that two who import it at once make one session.
-func idFor(tool, sum string) session.ID {
+// idFor derives the id of an imported file, so that two who import it at once make one session. again counts how often
+// such a session was deleted for good: an id is never used again.
+func idFor(tool, sum string, again int) session.ID {
 	const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
-	s := sha256.Sum256([]byte("strandline import\n" + tool + "\n" + sum))
+	text := "strandline import\n" + tool + "\n" + sum
+	if again > 0 {
+		text += fmt.Sprintf("\n%d", again)
+	}
+	s := sha256.Sum256([]byte(text))
 	id := make([]byte, 20)
 	for i := range id {
 		id[i] = alphabet[s[i]%32]

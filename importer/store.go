@@ -23,6 +23,9 @@ func (j *job) store(ctx context.Context, h session.Header) error {
 		if done, err2 := j.existing(ctx, h.ID); done || err2 != nil {
 			return err2
 		}
+		if e, ok := errors.AsType[*store.ExistsError](err); ok && e.Purged {
+			return err
+		}
 		return fmt.Errorf("it was imported as %s, which was deleted: restore that session: %w", h.ID, err)
 	}
 	if err != nil {

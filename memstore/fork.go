@@ -33,6 +33,9 @@ func (s *Store) CreateFork(ctx context.Context, h session.Header, own []session.
 	}
 	parent := m.logs[h.Parent.ID]
 	if parent == nil {
+		parent = m.trash[h.Parent.ID]
+	}
+	if parent == nil {
 		return &store.NotFoundError{ID: string(h.Parent.ID)}
 	}
 	n := h.SeedLength

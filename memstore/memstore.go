@@ -37,10 +37,13 @@ type Options struct {
 
 // Memory holds sessions. The zero value is empty and ready.
 type Memory struct {
-	mu    sync.Mutex
-	logs  map[session.ID]*log
-	held  map[session.ID]*Writer // leases, also of sessions that are not stored yet
-	blobs map[string][]byte
+	mu     sync.Mutex
+	logs   map[session.ID]*log
+	held   map[session.ID]*Writer // leases, also of sessions that are not stored yet
+	blobs  map[string][]byte
+	trash  map[session.ID]*log
+	purged map[session.ID]bool // ids that are never used again
+
 	lives int // how many writers there were, for nonces
 
 	changed chan struct{} // closed at the next change, for feeds that wait; nil: none does
@@ -54,8 +57,8 @@ func (m *Memory) wake() {
 	}
 }
 
-// Store is a handle on a Memory. It implements store.Store, Forker, Taker, Lister, Watcher
-// and Blobs.
+// Store is a handle on a Memory. It implements store.Store, Forker, Taker, Lister, Remover,
+// Watcher and Blobs.
 type Store struct {
 	mem    *Memory
 	opt    Options
@@ -142,6 +145,9 @@ func (m *Memory) taken(id session.ID) error {
 	if m.logs[id] != nil {
 		return &store.ExistsError{ID: id}
 	}
+	if m.trash[id] != nil || m.purged[id] {
+		return &store.ExistsError{ID: id, Deleted: true, Purged: m.purged[id]}
+	}
 	if w := m.held[id]; w != nil {
 		return &store.ExistsError{ID: id, Detail: "it is being created by " + w.holder.Program}
 	}
@@ -185,8 +191,8 @@ func (s *Store) find(ctx context.Context, id session.ID) (*log, error) {
 	}
 	l := s.mem.logs[id]
 	if l == nil {
-		s.mem.mu.Unlock()
-		return nil, &store.NotFoundError{ID: string(id)}
+		defer s.mem.mu.Unlock()
+		return nil, s.mem.absent(id)
 	}
 	return l, nil
 }
@@ -245,7 +251,11 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 		return store.Page{}, err
 	}
 	var page store.Page
-	for _, l := range s.mem.logs {
+	logs := s.mem.logs
+	if q.Trash {
+		logs = s.mem.trash
+	}
+	for _, l := range logs {
 		h := l.header
 		if q.Project != "" && cmp.Or(h.Project, h.Cwd) != q.Project {
 			continue
@@ -276,12 +286,16 @@ func (s *Store) Match(ctx context.Context, prefix string, limit int) ([]session.
 		return nil, err
 	}
 	defer s.mem.mu.Unlock()
+	return match(s.mem.logs, prefix, limit), nil
+}
+
+func match(logs map[session.ID]*log, prefix string, limit int) []session.ID {
 	var out []session.ID
-	for id := range s.mem.logs {
+	for id := range logs {
 		if len(id) >= len(prefix) && string(id[:len(prefix)]) == prefix {
 			out = append(out, id)
 		}
 	}
 	slices.Sort(out)
-	return out[:min(len(out), max(limit, 0))], nil
+	return out[:min(len(out), max(limit, 0))]
 }

@@ -20,14 +20,27 @@ var (
 	ErrNotSaved    = errors.New("not saved")
 	ErrTooLarge    = errors.New("too large")
 	ErrClosed      = errors.New("closed")
+	ErrNotTrashed  = errors.New("not in the trash")
 	ErrCursor      = errors.New("not a cursor of this list")
 	ErrReplaced    = errors.New("replaced")
 )
 
-// NotFoundError says that there is no such session (or blob).
-type NotFoundError struct{ ID string }
+// NotFoundError says that there is no such session (or blob), or none any more.
+type NotFoundError struct {
+	ID      string
+	Trashed bool // it is in the trash
+	Purged  bool // it was deleted for good
+}
 
-func (e *NotFoundError) Error() string { return fmt.Sprintf("no session %s in this store", e.ID) }
+func (e *NotFoundError) Error() string {
+	switch {
+	case e.Trashed:
+		return fmt.Sprintf("session %s is in the trash", e.ID)
+	case e.Purged:
+		return fmt.Sprintf("session %s was deleted for good", e.ID)
+	}
+	return fmt.Sprintf("no session %s in this store", e.ID)
+}
 
 // Is matches ErrNotFound.
 func (e *NotFoundError) Is(t error) bool { return t == ErrNotFound }
@@ -36,10 +49,18 @@ func (e *NotFoundError) Is(t error) bool { return t == ErrNotFound }
 type ExistsError struct {
 	ID     session.ID
 	Detail string
+	// Deleted: the session is in the trash, or was purged; Purged: it was purged. Its id is never used again.
+	Deleted, Purged bool
 }
 
 func (e *ExistsError) Error() string {
 	s := fmt.Sprintf("session %s already exists", e.ID)
+	switch {
+	case e.Purged:
+		return fmt.Sprintf("there was a session %s, which was deleted for good; an id is never used again", e.ID)
+	case e.Deleted:
+		return fmt.Sprintf("session %s is in the trash", e.ID)
+	}
 	if e.Detail != "" {
 		s += ": " + e.Detail
 	}

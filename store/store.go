@@ -1,7 +1,7 @@
 // Package store is the seam between sessions and whatever keeps them: the interfaces a driver
 // implements, the errors it answers with, and what is built on the seam alone (Load, Fork).
 //
-// A driver implements Store and as many of the capabilities (Forker, Taker, Lister, Watcher, Verifier, Blobs) as it can; they
+// A driver implements Store and as many of the capabilities (Forker, Taker, Lister, Remover, Watcher, Verifier, Blobs) as it can; they
 // are found by type assertion. The suite in package storetest is the contract in executable form: a
 // driver that passes it can be used anywhere.
 //
@@ -49,7 +49,7 @@ type Reader interface {
 // processes; the engine releases it when its holder dies.
 type Opener interface {
 	// Create reserves an id. Nothing is stored until the first Append; Close before that leaves no
-	// trace. ErrExists if the id is stored or held, in any process, also in the trash.
+	// trace. ErrExists if the id is stored or held, in any process, or was ever used: also in the trash, also purged.
 	Create(ctx context.Context, h session.Header) (Writer, error)
 	// Open takes the exclusive lease, or fails with *BusyError at once (also for a second handle in
 	// this process). It changes no byte of the log. ErrNotFound, *DamagedError, *UnsupportedError,
@@ -203,6 +203,7 @@ type Query struct {
 	Project    string                // header project, or cwd where there is none; "" = any
 	Kinds      []session.SessionKind // nil = all
 	ByCreation bool
+	Trash      bool   // what is in the trash, instead (of a Remover)
 	Limit      int    // 0 = no limit
 	Cursor     string // from Page.Next
 }

@@ -121,6 +121,7 @@ func explain(what string, err error) *failure {
 	case errors.As(err, &damaged):
 		f.exit, f.code, f.why = exitDamaged, "damaged", damaged.Error()
 		f.hint = fmt.Sprintf("strand doctor %s says where; what can be read is shown by strand show %s", damaged.ID, damaged.ID)
+	case explainGone(f, err):
 	case errors.As(err, &notFound):
 		f.exit, f.code, f.why, f.hint = exitNotFound, "not-found", "no session "+notFound.ID, "strand ls --any-project lists what there is"
 		if n := len(notFound.ID); n < app.MinPrefix {

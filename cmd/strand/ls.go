@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,7 +18,7 @@ import (
 const screenRows = 50
 
 func (c *cli) lsCmd() *cobra.Command {
-	var all, anyProject bool
+	var all, anyProject, trash bool
 	var q app.ListQuery
 	cmd := &cobra.Command{
 		Use:   "ls",
@@ -25,7 +26,7 @@ func (c *cli) lsCmd() *cobra.Command {
 		Long: "Lists the sessions of this project (the git work tree around the working directory, else the directory\n" +
 			"itself), last worked on first. A session that cannot be read is a row with the reason.\n" +
 			"With --json one object per line, and last {\"next\",\"hidden\",\"total\"}.",
-		Example: "  strand ls\n  strand ls --any-project --limit 10\n  strand ls --json | jq -r 'select(.activity==\"interrupted\") | .id'",
+		Example: "  strand ls\n  strand ls --any-project --limit 10\n  strand ls --trash --any-project\n  strand ls --json | jq -r 'select(.activity==\"interrupted\") | .id'",
 		Args:    cobra.NoArgs,
 		RunE: c.does(func(cmd *cobra.Command, _ []string) error {
 			if q.Limit < 0 {
@@ -50,6 +51,9 @@ func (c *cli) lsCmd() *cobra.Command {
 				return err
 			}
 			defer a.Close()
+			if trash {
+				return c.lsTrash(cmd.Context(), a, q, anyProject)
+			}
 			l, err := a.List(cmd.Context(), q)
 			if err != nil {
 				return err
@@ -68,11 +72,29 @@ func (c *cli) lsCmd() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.BoolVar(&all, "all", false, "also those that programs made (subagents, headless runs)")
+	f.BoolVar(&trash, "trash", false, "what is in the trash, of all kinds")
 	f.BoolVar(&anyProject, "any-project", false, "of all projects")
 	f.IntVar(&q.Limit, "limit", 0, "at most `N` (0 = all; on a terminal the default is 50)")
 	f.StringVar(&q.Cursor, "cursor", "", "go on where a page ended (`NEXT` of its last line)")
 	f.StringVar(&c.cwd, "project", "", "of the project that `DIR` belongs to")
 	return cmd
+}
+
+func (c *cli) lsTrash(ctx context.Context, a *app.App, q app.ListQuery, anyProject bool) error {
+	l, err := a.Trash(ctx, q)
+	if err != nil {
+		return err
+	}
+	if !c.json {
+		c.printTrash(l, anyProject)
+		return nil
+	}
+	for _, r := range l.Rows {
+		if err := c.object(r); err != nil {
+			return err
+		}
+	}
+	return c.object(l)
 }
 
 func (c *cli) printList(l app.List, anyProject bool) {
