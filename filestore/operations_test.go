@@ -91,6 +91,13 @@ var scenarios = []scenario{
 		}
 		return session.None, err
 	}, also: func(ctx context.Context, s *Store, err error) error { return whole(ctx, s, "child", 9, err) }},
+	{name: "fork-unsynced", setup: unsyncedTail, stored: 7, run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
+		h, err := forkHeader(ctx, s, "child", 8)
+		if err == nil {
+			err = s.CreateFork(ctx, h, events(9, 2))
+		}
+		return session.None, err
+	}, also: func(ctx context.Context, s *Store, err error) error { return whole(ctx, s, "child", 11, err) }},
 	{name: "take", run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
 		if err := s.Take(ctx, testHeader(subject), events(0, 5)); err != nil {
 			return session.None, err
@@ -258,4 +265,28 @@ func TestForeignRecord(t *testing.T) {
 	if len(snap.Damage) == 0 && snap.Lost == nil {
 		t.Error("nobody says that a record is of another log")
 	}
+}
+
+// session.json is replaced while a life holds it: whoever opens the session gets the new file's lock, and is refused
+// all the same, by the lock on the segment that the life writes.
+func TestHeldByItsSegment(t *testing.T) {
+	m := newDisk(t, scenario{setup: stored(10)})
+	p, q := m.Process(), m.Process()
+	w := must[store.Writer](t)(memStore(t, p, 0, 2).Open(t.Context(), subject))
+	mustAppend(t, w, events(10, 2))
+	path := memRoot + "/sessions/subject/" + headerName
+	head := must[[]byte](t)(m.ReadFile(path))
+	if err := q.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	f := must[vfs.File](t)(q.OpenFile(path, vfs.CreateAppend))
+	if _, err := f.Write(head); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if _, err := memStore(t, q, 0, 3).Open(t.Context(), subject); !errors.Is(err, store.ErrBusy) {
+		t.Fatalf("opened beside a life that writes: %v", err)
+	}
+	p.Kill()
+	must[store.Writer](t)(memStore(t, q, 0, 4).Open(t.Context(), subject))
 }
