@@ -307,17 +307,20 @@ func (w *Work) Summary() (Summary, error) {
 			if d, err := session.DecodeData[session.TurnEnd](ev); err == nil && ev.Seq >= s.FirstLiveSeq() {
 				out.Reason = d.Reason.Kind
 			}
+		case compact.TypeSummary:
+			if d, err := session.DecodeData[compact.Summary](ev); err == nil {
+				out.Usage.add(d.Usage)
+			}
+		case compact.TypeEnd:
+			if d, err := session.DecodeData[compact.End](ev); err == nil {
+				out.Usage.add(d.Usage)
+			}
 		case session.TypeAssistantMessage:
 			d, err := session.DecodeData[session.AssistantMessage](ev)
 			if err != nil {
 				return out, err
 			}
-			if d.Usage != nil {
-				if out.Usage.Told != nil {
-					*d.Usage = out.Usage.Told.Add(*d.Usage)
-				}
-				out.Usage.Told = d.Usage
-			}
+			out.Usage.add(d.Usage)
 			if text := d.Message.PlainText(); text != "" {
 				out.Text = text
 			}

@@ -264,3 +264,22 @@ func TestCompactInterrupted(t *testing.T) {
 		t.Errorf("%v", r)
 	}
 }
+
+// What a run tells of its tokens holds those of a compaction that it took, and so does the session's total.
+func TestCompactionIsCounted(t *testing.T) {
+	const id = "counted-talk"
+	b := newBox(t)
+	b.longTalk(id, 40)
+	sum, answer := summary(say("all of it")), say("ok")
+	sum.Usage, answer.Usage = &usage{500, 7}, &usage{10, 1}
+	r := b.ok(b.runArgs("go", []line{{Error: &failure{Code: "CONTEXT_WINDOW_EXCEEDED"}}, sum, answer}, "--session", id, "--output", "json")...)
+	type told struct {
+		Usage usage `json:"usage"`
+	}
+	if u := decode[told](t, r.out).Usage; u != (usage{510, 8}) {
+		t.Errorf("the run tells %+v", u)
+	}
+	if u := decode[told](t, b.ok("show", id, "--stat", "--json").out).Usage; u != (usage{510, 8}) {
+		t.Errorf("the session tells %+v", u)
+	}
+}
