@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/strandline-dev/strandline/message"
 	"github.com/strandline-dev/strandline/session"
@@ -41,12 +42,19 @@ type Health struct {
 	Notes      []Note      `json:"notes"`
 	VerifiedTo session.Seq `json:"verifiedTo"` // last event whose sum and link were verified, -1: none
 	Holder     *Holder     `json:"holder"`
-	Requests   *Requests   `json:"requests,omitzero"` // nil: not asked for
+
+	// Lost are the events of which only a mark is left, Originals the damaged files that repairs kept.
+	Lost      []store.Span `json:"lost"`
+	Originals []string     `json:"originals"`
+	Repair    *Repair      `json:"repair,omitzero"` // nil: not asked for
+
+	Requests *Requests `json:"requests,omitzero"` // nil: not asked for
 }
 
 // Doctor verifies a session and says what a person should know of it. It changes nothing.
 func (a *App) Doctor(ctx context.Context, id session.ID) (Health, error) {
-	h := Health{ID: id, State: store.StateOK, Problems: []Problem{}, Brackets: []Bracket{}, OpenCalls: []OpenCall{}, Notes: []Note{}, VerifiedTo: session.None}
+	h := Health{ID: id, State: store.StateOK, Problems: []Problem{}, Brackets: []Bracket{}, OpenCalls: []OpenCall{}, Notes: []Note{}, VerifiedTo: session.None,
+		Lost: []store.Span{}, Originals: []string{}}
 	read := a.Store.Read
 	if v, ok := a.Store.(store.Verifier); ok {
 		read = v.Verify
@@ -55,16 +63,22 @@ func (a *App) Doctor(ctx context.Context, id session.ID) (Health, error) {
 	if err != nil {
 		return h, err
 	}
-	defer snap.Close()
+	defer func() { _ = snap.Close() }()
 	h.State, h.Holder = stat.State, HolderOf(stat.Holder)
 	h.examine(snap)
+	h.VerifiedTo = snap.Prefix.Len() - 1
+	unsupported := snap.Unsupported != ""
+	if len(snap.Damage) > 0 {
+		if snap, stat, err = a.salvage(ctx, id, snap, stat); err != nil {
+			return h, err
+		}
+	}
 	ins, err := a.inspection(snap, stat, snap.Prefix)
-	if err != nil { // an event that was found and cannot be read: a missing blob, bytes changed meanwhile
+	if err != nil { // bytes changed meanwhile
 		h.problem(Problem{Kind: "damage", Seq: session.None, Detail: err.Error()})
 		return h, ctx.Err()
 	}
-	h.VerifiedTo = ins.State.Next() - 1
-	if types := ins.State.Unknown(); len(types) > 0 && snap.Unsupported == "" {
+	if types := ins.State.Unknown(); len(types) > 0 && !unsupported {
 		h.problem(Problem{Kind: "unsupported", Seq: session.None, Detail: (&session.UnsupportedError{Types: types}).Error()})
 	}
 	h.Brackets, h.OpenCalls = ins.Brackets(), ins.OpenCalls()
@@ -73,6 +87,52 @@ func (a *App) Doctor(ctx context.Context, id session.ID) (Health, error) {
 	}
 	slices.SortStableFunc(h.Notes, func(a, b Note) int { return cmp.Compare(a.Seq, b.Seq) })
 	return h, nil
+}
+
+// Repair is what a repair did, or would do.
+type Repair struct {
+	DryRun  bool         `json:"dryRun"`
+	Needed  bool         `json:"needed"`  // there was damage
+	Lost    []store.Span `json:"lost"`    // events that are replaced by marks
+	Count   int          `json:"count"`   // of them
+	Found   []store.Span `json:"found"`   // events that stood elsewhere, proven by their links
+	Kept    []string     `json:"kept"`    // the damaged files, byte for byte
+	Written []string     `json:"written"` // new files
+	Guessed []string     `json:"guessed"` // members of a new header that no file says for certain
+}
+
+// Repair makes a damaged session writable again, or says what that would take. See store.Repairer.
+func (a *App) Repair(ctx context.Context, id session.ID, dryRun bool) (Repair, error) {
+	r, ok := a.Store.(store.Repairer)
+	if !ok {
+		return Repair{}, errors.New("this store has nothing that could be repaired")
+	}
+	rep, err := r.Repair(ctx, id, dryRun)
+	if hurt, ok := errors.AsType[*store.DamagedError](err); ok && hurt.Owner != "" && hurt.Owner != id {
+		err = &OwnerError{ID: id, Owner: hurt.Owner, Err: err}
+	}
+	return Repair{DryRun: dryRun, Needed: rep.Damage != nil, Count: store.Records(rep.Lost), Lost: list(rep.Lost), Found: list(rep.Found),
+		Kept: list(rep.Kept), Written: list(rep.Written), Guessed: list(rep.Guessed)}, err
+}
+
+// list is never nil: an empty list of JSON.
+func list[T any](s []T) []T { return append([]T{}, s...) }
+
+// RepairOrder sorts ids so that whoever others were forked from comes before them.
+func (a *App) RepairOrder(ctx context.Context, ids []session.ID) ([]session.ID, error) {
+	spans := map[session.ID]int{}
+	for _, id := range ids {
+		st, err := a.Store.Stat(ctx, id)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return nil, err
+		}
+		if p := st.Header.Parent; p != nil {
+			spans[id] = len(p.Spans)
+		}
+	}
+	ids = slices.Clone(ids)
+	slices.SortStableFunc(ids, func(a, b session.ID) int { return cmp.Compare(spans[a], spans[b]) })
+	return ids, nil
 }
 
 func (h *Health) problem(p Problem) {
@@ -103,6 +163,14 @@ func (h *Health) examine(snap *store.Snapshot) {
 	}
 	for _, t := range snap.Left {
 		h.note("torn", t.First, "%d bytes behind the last record in %s at byte %d, which a writer left when it died; the log goes on in the next file", t.Bytes, t.File, t.Offset)
+	}
+	h.Lost, h.Originals = list(snap.Marked), list(snap.Kept)
+	if n := store.Records(snap.Marked); n > 0 {
+		more := ""
+		if len(snap.Kept) > 0 {
+			more = fmt.Sprintf("; the damaged files are kept: %s", strings.Join(snap.Kept, ", "))
+		}
+		h.note("lost", snap.Marked[0].First, "%d records are lost, each with a mark in its place%s", n, more)
 	}
 	if n := len(snap.Lost); n > 0 {
 		h.note("lost", snap.Lost[0].Seq, "%d records were never known to be on disk and are bad, as after loss of power; the next life marks them", n)

@@ -38,3 +38,16 @@ func (e *UnsavedError) Error() string {
 
 // Unwrap returns the cause.
 func (e *UnsavedError) Unwrap() error { return e.Err }
+
+// OwnerError says that a fork cannot be repaired, because the damage is in the files of another session.
+type OwnerError struct {
+	ID, Owner session.ID
+	Err       error
+}
+
+func (e *OwnerError) Error() string {
+	return fmt.Sprintf("what is damaged of session %s is in the files of %s: %v", e.ID, e.Owner, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *OwnerError) Unwrap() error { return e.Err }

@@ -39,6 +39,9 @@ func (a *App) Export(ctx context.Context, id session.ID, o ExportOptions, w io.W
 	}
 	if o.Format == FormatJSONL && !o.View { // the log needs no fold
 		snap, err := a.Store.Read(ctx, id)
+		if err == nil && len(snap.Damage) > 0 {
+			snap, _, err = a.salvage(ctx, id, snap, store.Stat{})
+		}
 		if err != nil {
 			return export.Report{}, err
 		}

@@ -24,12 +24,40 @@ type Inspection struct {
 	Base session.Seq
 }
 
-// Inspect reads a session. at, if not nil, is the last event to be looked at.
+// Inspect reads a session; of a damaged one also what is behind the damage, with a mark for each event that is
+// missing. at, if not nil, is the last event to be looked at.
 func (a *App) Inspect(ctx context.Context, id session.ID, at *session.Seq) (*Inspection, error) {
 	snap, stat, err := a.readSettled(ctx, id, a.Store.Read)
 	if err != nil {
 		return nil, err
 	}
+	var ins *Inspection
+	if len(snap.Damage) == 0 {
+		if ins, err = a.inspect(snap, stat, at); !errors.Is(err, store.ErrDamaged) {
+			return ins, err
+		}
+		// Found only now, because it lies beside the log: a value that one event needs.
+	}
+	if snap, stat, err = a.salvage(ctx, id, snap, stat); err != nil {
+		return nil, err
+	}
+	return a.inspect(snap, stat, at)
+}
+
+// salvage takes the place of before, a snapshot of a damaged session, which is closed.
+func (a *App) salvage(ctx context.Context, id session.ID, before *store.Snapshot, stat store.Stat) (*store.Snapshot, store.Stat, error) {
+	r, ok := a.Store.(store.Repairer)
+	if !ok {
+		return before, stat, nil
+	}
+	if err := before.Close(); err != nil {
+		return nil, stat, err
+	}
+	return a.readSettled(ctx, id, r.Salvage)
+}
+
+// inspect makes an inspection of snap, which is closed if that fails.
+func (a *App) inspect(snap *store.Snapshot, stat store.Stat, at *session.Seq) (*Inspection, error) {
 	prefix := snap.Prefix
 	if at != nil {
 		if n := prefix.Len(); *at < 0 || *at >= n {
@@ -48,15 +76,6 @@ func (a *App) Inspect(ctx context.Context, id session.ID, at *session.Seq) (*Ins
 // inspection folds prefix, which is snap's or the beginning of it.
 func (a *App) inspection(snap *store.Snapshot, stat store.Stat, prefix session.Prefix) (*Inspection, error) {
 	st, err := session.Fold(snap.Header, a.Registry, prefix)
-	var hurt *store.DamagedError
-	if errors.As(err, &hurt) && len(snap.Damage) == 0 && len(hurt.Ranges) > 0 {
-		// Found only now, because it lies beside the log: a value that one event needs. What is before it can be read.
-		if r := hurt.Ranges[0]; r.First >= 0 && r.First < prefix.Len() {
-			snap.Damage = hurt.Ranges
-			prefix = session.Sub(prefix, r.First)
-			st, err = session.Fold(snap.Header, a.Registry, prefix)
-		}
-	}
 	if err != nil {
 		return nil, fmt.Errorf("reading session %s: %w", stat.ID, err)
 	}

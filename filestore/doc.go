@@ -9,7 +9,7 @@
 // is fdatasync and a look at the directory: only a writer that still finds its segment last, and the
 // files it holds at their names, may acknowledge.
 //
-// Nothing is ever cut, overwritten or moved. What a dead writer left behind the last good record
+// Nothing is ever cut or overwritten, and nothing is moved but what repair sets aside. What a dead writer left behind the last good record
 // stays where it is and the next life's segment begins at the seq that was due. A descriptor whose
 // write or sync failed is never written again: the life goes on, from memory, in a new segment that
 // starts behind the last synced record.
@@ -26,6 +26,10 @@
 //	reader.go    one log: segments and spans put together, and what its bad stretches mean
 //	lost.go      what stands in for records that loss of power took
 //	verify.go    reading without trust
+//	mend.go      what can be made of a damaged log: every seq, good or marked as lost
+//	stray.go     records that stand where they do not count, proven by their links
+//	salvage.go   that for readers, and a header made anew
+//	repair.go    that for good
 //	index.go     the Prefix that reads events from disk when they are asked for
 //	lease.go     the right to write
 //	announce.go  who has it

@@ -25,6 +25,7 @@ type segment struct {
 	prev       session.Link
 	off, stop  int64
 	marks      []mark
+	text       []byte // the records, where they are not in a file: path is ""
 }
 
 // at returns the greatest mark at or below seq, and the offset of the mark after it.
@@ -170,6 +171,9 @@ type moved struct {
 // open opens a segment, which may have moved to the trash, or been joined to others, since it was found. The offsets
 // that g knows are those of the file plus shift.
 func (v *view) open(g *segment) (f vfs.File, shift int64, err error) {
+	if g.text != nil {
+		return textFile(g.text), 0, nil
+	}
 	at := place{g.owner, g.first}
 	v.mu.Lock()
 	m, ok := v.moved[at]
@@ -348,3 +352,15 @@ func (v *view) scan(ctx context.Context, i int, from, to session.Seq, f func(*re
 	}
 	return nil
 }
+
+// textFile is a file in memory, for reading.
+type textFile []byte
+
+func (t textFile) ReadAt(b []byte, off int64) (int, error) { return bytes.NewReader(t).ReadAt(b, off) }
+func (t textFile) Write([]byte) (int, error)               { return 0, fs.ErrPermission }
+func (t textFile) Sync() error                             { return nil }
+func (t textFile) SyncData() error                         { return nil }
+func (t textFile) Stat() (fs.FileInfo, error)              { return nil, fs.ErrInvalid }
+func (t textFile) TryLock(bool) (bool, error)              { return false, vfs.ErrNotSupported }
+func (t textFile) HasWriter() (bool, error)                { return false, nil }
+func (t textFile) Close() error                            { return nil }

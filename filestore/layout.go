@@ -94,6 +94,7 @@ var (
 	_ store.Verifier = (*Store)(nil)
 	_ store.Packer   = (*Store)(nil)
 	_ store.Surveyor = (*Store)(nil)
+	_ store.Repairer = (*Store)(nil)
 )
 
 // Open returns the store in the directory root. It writes nothing: the directory is made by the first

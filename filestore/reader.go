@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sort"
 
 	"github.com/strandline-dev/strandline/record"
@@ -37,6 +38,7 @@ type logScan struct {
 	unsupported string
 	size        int64 // of the last segment when it was read
 	time        int64 // of the last good record, else the header's creation
+	afterLost   bool  // the last record is a session/lost: what follows keeps the link that it had
 }
 
 func (l *logScan) hurt(owner session.ID, r store.Range) {
@@ -160,7 +162,7 @@ func (s *Store) scanOnce(ctx context.Context, id session.ID, check func(*record.
 	if err != nil {
 		return nil, err
 	}
-	l := &logScan{hdr: h, synced: session.None, time: h.CreatedAt, check: check, certain: certain}
+	l := &logScan{synced: session.None, check: check, certain: certain}
 	var fe *record.FormatError
 	if errors.As(bad, &fe) {
 		l.unsupported = fe.Error()
@@ -170,22 +172,47 @@ func (s *Store) scanOnce(ctx context.Context, id session.ID, check func(*record.
 		l.hurt(id, store.Range{File: filepath.Join(dir, headerName), First: 0, Last: session.None, Detail: bad.Error()})
 		return l, nil
 	}
+	l.hdr = h
+	return l, s.scanBody(ctx, l, dir)
+}
+
+// scanBody reads what l.hdr names: the spans and the own segments in dir.
+func (s *Store) scanBody(ctx context.Context, l *logScan, dir string) error {
+	h := l.hdr
+	l.time = h.CreatedAt
 	if h.Parent != nil {
 		if err := s.scanSpans(ctx, l); err != nil || len(l.damage) > 0 || l.unsupported != "" {
-			return l, err
+			return err
 		}
 	}
 	names, err := s.segmentNames(dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if len(names) == 0 {
-		if !h.MayBeEmpty() {
-			l.hurt(id, store.Range{File: dir, First: 0, Last: session.None, Detail: "it has no segment"})
+		why := "it has no segment"
+		empty := h.MayBeEmpty()
+		if empty { // unless a repair died between two of its steps
+			if empty, err = s.nothingAside(dir); err != nil {
+				return err
+			}
+			why = "its first segment stands in " + damagedName + " alone"
 		}
-		return l, nil
+		if !empty {
+			l.hurt(h.ID, store.Range{File: dir, First: l.pos.Next, Last: l.pos.Next - 1, Detail: why})
+		}
+		return nil
 	}
-	return l, s.scanOwn(ctx, l, id, dir, names, session.None)
+	return s.scanOwn(ctx, l, h.ID, dir, names, session.None)
+}
+
+// nothingAside reports whether no segment was set aside in the session's directory.
+func (s *Store) nothingAside(dir string) (bool, error) {
+	list, err := s.fs.ReadDir(filepath.Join(dir, damagedName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	return !slices.ContainsFunc(list, func(e fs.DirEntry) bool { _, ok := keptName(e.Name()); return ok }), nil
 }
 
 // scanSpans reads the inherited prefix.
@@ -218,6 +245,9 @@ func (s *Store) scanSpans(ctx context.Context, l *logScan) error {
 		}
 	}
 	ok := l.pos.Link == h.Parent.Link
+	if l.afterLost { // the record that was forked is gone, and its place is known
+		l.pos.Link, ok = h.Parent.Link, true
+	}
 	if !ok {
 		var err error
 		if ok, err = s.relink(ctx, l, h.Parent.Link); err != nil {
@@ -273,7 +303,13 @@ func (s *Store) scanOwn(ctx context.Context, l *logScan, id session.ID, dir stri
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	for _, sc := range scans {
+	for i, sc := range scans {
+		switch {
+		case i+1 < len(scans) && scans[i+1].headErr == nil:
+			sc.settle(scans[i+1].head.Prev)
+		case end && l.hdr.Parent != nil && clip == l.hdr.SeedLength:
+			sc.settle(l.hdr.Parent.Link)
+		}
 		l.synced = max(l.synced, sc.synced)
 		if !end { // of a span only the part that is inherited is ours to tell of
 			l.left = append(l.left, sc.left...)
@@ -323,7 +359,7 @@ func (s *Store) join(ctx context.Context, l *logScan, id session.ID, sc *segScan
 		whole.Detail = fmt.Sprintf("the segment before it ends at %d", l.pos.Next)
 		l.hurt(id, whole)
 		broken = true
-	case sc.head.Prev != l.pos.Link:
+	case sc.head.Prev != l.pos.Link && !l.afterLost:
 		// Either the link at the end of the segment before is damaged, or the two do not belong together.
 		ok, err := s.relink(ctx, l, sc.head.Prev)
 		if err != nil {
@@ -360,7 +396,7 @@ func (s *Store) join(ctx context.Context, l *logScan, id session.ID, sc *segScan
 			seg := &l.segs[len(l.segs)-1]
 			seg.end, seg.stop, seg.marks = it.run.end, it.run.stop, it.run.marks
 			link, _ := session.ParseLink(it.run.link) // zero: damaged, relink finds out
-			l.pos, l.time = store.Pos{Next: it.run.end, Link: link}, it.run.time
+			l.pos, l.time, l.afterLost = store.Pos{Next: it.run.end, Link: link}, it.run.time, it.run.lost
 		}
 	}
 	if last {
@@ -382,7 +418,9 @@ func (s *Store) join(ctx context.Context, l *logScan, id session.ID, sc *segScan
 // missing. It reports whether loss of power explains them.
 func (s *Store) gap(l *logScan, id session.ID, sc *segScan, bad []item, due, next session.Seq, off int64, last bool) bool {
 	r := store.Range{File: sc.path, Offset: off, First: due, Last: next - 1, Detail: "records are missing"}
+	beside := false
 	for i, it := range bad {
+		beside = beside || it.beside
 		if it.bad.Kind == record.Newer && it.bad.LF && it.why == "" {
 			l.newer(sc, &it)
 			return false
@@ -392,7 +430,7 @@ func (s *Store) gap(l *logScan, id session.ID, sc *segScan, bad []item, due, nex
 		}
 		r.Bytes = it.bad.Offset + it.bad.Bytes - r.Offset
 	}
-	if last && l.check == nil && due > l.synced && due > sc.first && next > due {
+	if last && !beside && due > l.synced && due > sc.first && next > due {
 		return true
 	}
 	l.hurt(id, r)
@@ -413,7 +451,7 @@ func (s *Store) ending(l *logScan, id session.ID, sc *segScan, bad []item, due s
 		case it.bad.Kind == record.Newer && it.bad.LF && it.why == "":
 			l.newer(sc, it)
 			return false
-		case due == sc.first, l.check != nil && it.why != "":
+		case due == sc.first, it.beside:
 			l.hurt(id, store.Range{File: sc.path, Offset: it.bad.Offset, Bytes: it.bad.Bytes, First: due, Last: due, Detail: it.describe()})
 			return false
 		case it.bad.LF && !it.bad.Blank:

@@ -30,8 +30,10 @@ type mark struct {
 type run struct {
 	first, end session.Seq // end is behind the last
 	off, stop  int64
-	link       string // text of the stored link at end-1
-	time       int64  // of the last record
+	link       string       // text of the stored link at end-1
+	calc       session.Link // that link as it was computed, where links are
+	lost       bool         // the last record is a session/lost
+	time       int64        // of the last record
 	marks      []mark
 }
 
@@ -40,15 +42,16 @@ func (r *run) add(raw *record.Raw, at, stop int64) {
 	if n := len(r.marks); n == 0 || raw.Seq-r.marks[n-1].seq >= markRecords || at-r.marks[n-1].off >= markBytes {
 		r.marks = append(r.marks, mark{raw.Seq, at})
 	}
-	r.end, r.stop, r.time = raw.Seq+1, stop, raw.Time
+	r.end, r.stop, r.time, r.lost = raw.Seq+1, stop, raw.Time, string(raw.Type) == session.TypeLost
 }
 
 // item is a part of a segment: a run or something bad.
 type item struct {
-	good bool
-	run  run
-	bad  record.Bad
-	why  string // more than bad says; ""
+	good   bool
+	run    run
+	bad    record.Bad
+	why    string // more than bad says; ""
+	beside bool   // what is wrong does not lie in the record's own bytes
 }
 
 // segScan is what one pass over a segment file found.
@@ -62,6 +65,24 @@ type segScan struct {
 	synced  session.Seq   // highest mark in it
 	left    []store.Range // with check: torn bytes behind the last record that counts
 	size    int64         // bytes read through: the end of the file, unless limit ended the pass
+	open    *doubt        // about its last record
+}
+
+// doubt is about a record with the right sum and a link that does not follow the record before: it belongs to the log
+// if the record behind it follows the link that it should have.
+type doubt struct {
+	at   int // the items from here on are one run, with it, if it does
+	calc session.Link
+	run  run
+}
+
+// settle ends the doubt about the last record of a segment. prev is what the header of the next one says.
+func (sc *segScan) settle(prev session.Link) {
+	if d := sc.open; d != nil && d.calc == prev {
+		d.run.calc, d.run.link = prev, prev.String()
+		sc.items = append(sc.items[:d.at], item{good: true, run: d.run})
+		sc.open = nil
+	}
 }
 
 // fileReader reads a file from an offset on.
@@ -167,12 +188,16 @@ func (s *Store) scanSegment(ctx context.Context, id session.ID, path string, fir
 			if why != "" {
 				p.endRun()
 				p.bad(record.Bad{Offset: r.At, Bytes: int64(len(r.Raw.Line())) + 1, LF: true, Seq: r.Raw.Seq}, why)
+				p.items[len(p.items)-1].beside = true
 				continue
 			}
 		}
 		p.good(&r.Raw, r.At)
 	}
 	p.endRun()
+	if p.doubt > 0 {
+		sc.open = &doubt{at: p.doubt - 1, calc: p.calc, run: p.maybe}
+	}
 	if packed, ok := f.(*packedFile); ok {
 		packed.explain(sc.items)
 	}
@@ -221,7 +246,7 @@ func (p *pass) endRun() {
 	if p.cur == nil {
 		return
 	}
-	p.cur.link = string(p.tail[:16])
+	p.cur.link, p.cur.calc = string(p.tail[:16]), p.prev
 	p.items = append(p.items, item{good: true, run: *p.cur})
 	p.cur = nil
 }

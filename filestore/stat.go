@@ -117,10 +117,7 @@ func (s *Store) statFiles(ctx context.Context, st *store.Stat, dir string) error
 	}
 	names, _ := counting(list)
 	if len(names) == 0 {
-		if !h.MayBeEmpty() {
-			st.State, st.Reason = store.StateDamaged, "it has no segment"
-		}
-		return nil
+		return s.statWhole(ctx, st)
 	}
 	if names[len(names)-1].packed() {
 		return s.statWhole(ctx, st)

@@ -3,6 +3,9 @@ package filestore
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/strandline-dev/strandline/record"
@@ -15,6 +18,47 @@ func (s *Store) Verify(ctx context.Context, id session.ID) (*store.Snapshot, err
 	if session.ValidID(id) != nil {
 		return nil, &store.NotFoundError{ID: string(id)}
 	}
+	var mu sync.Mutex
+	var marked []session.Seq
+	healthy := s.healthy(ctx)
+	l, err := s.scanSettled(ctx, id, func(raw *record.Raw) (string, error) {
+		if string(raw.Type) == session.TypeLost {
+			mu.Lock()
+			marked = append(marked, raw.Seq)
+			mu.Unlock()
+		}
+		return healthy(raw)
+	})
+	if err != nil {
+		return nil, err
+	}
+	snap := s.snapshot(l, id)
+	slices.Sort(marked)
+	for _, seq := range slices.Compact(marked) {
+		snap.Marked = store.AddSeq(snap.Marked, seq)
+	}
+	snap.Kept, err = s.keptFiles(s.dir(id))
+	return snap, err
+}
+
+// keptFiles returns the files that repairs of the session in dir set aside.
+func (s *Store) keptFiles(dir string) ([]string, error) {
+	list, err := s.fs.ReadDir(filepath.Join(dir, damagedName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var out []string
+	for _, e := range list {
+		if e.Name()[0] != '.' {
+			out = append(out, filepath.Join(dir, damagedName, e.Name()))
+		}
+	}
+	return out, err
+}
+
+// healthy returns a check of what a record's sum does not prove: that its data is valid, and that its blobs are there.
+// It is safe for concurrent use, and looks at each blob once.
+func (s *Store) healthy(ctx context.Context) func(*record.Raw) (string, error) {
 	var mu sync.Mutex
 	seen := map[string]string{}
 	blob := func(name string) (string, error) {
@@ -36,7 +80,7 @@ func (s *Store) Verify(ctx context.Context, id session.ID) (*store.Snapshot, err
 		seen[name] = why
 		return why, nil
 	}
-	check := func(raw *record.Raw) (why string, err error) {
+	return func(raw *record.Raw) (why string, err error) {
 		if err := raw.Valid(); err != nil {
 			return err.Error(), nil
 		}
@@ -47,11 +91,6 @@ func (s *Store) Verify(ctx context.Context, id session.ID) (*store.Snapshot, err
 		})
 		return why, err
 	}
-	l, err := s.scanSettled(ctx, id, check)
-	if err != nil {
-		return nil, err
-	}
-	return s.snapshot(l, id), nil
 }
 
 // relink computes the links of the last segment of l, and takes the result if it is want: then only

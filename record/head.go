@@ -195,3 +195,12 @@ func ParseHeader(line []byte) (session.Header, error) {
 	}
 	return h, h.Validate()
 }
+
+// SalvageHeader reads the line of a header whose sum does not prove it. ok: it reads as a header of this format.
+func SalvageHeader(line []byte) (h session.Header, ok bool) {
+	line = bytes.TrimSuffix(line, []byte{'\n'})
+	if i := bytes.LastIndex(line, []byte(kSum)); i > 0 {
+		line = append(line[:i:i], '}')
+	}
+	return h, json.Unmarshal(line, &h) == nil && h.Validate() == nil
+}

@@ -46,12 +46,14 @@ func newBox(t testing.TB) *box {
 	if err != nil {
 		dir = t.TempDir()
 	}
+	var b *box
 	t.Cleanup(func() {
+		b.readEverything()
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
 	})
-	b := &box{t: t, dir: dir}
+	b = &box{t: t, dir: dir}
 	b.store, b.ws, b.out = filepath.Join(b.dir, "store"), filepath.Join(b.dir, "ws"), filepath.Join(b.dir, "out")
 	for _, d := range []string{b.ws, b.out} {
 		if err := os.Mkdir(d, 0o755); err != nil {

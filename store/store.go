@@ -1,7 +1,7 @@
 // Package store is the seam between sessions and whatever keeps them: the interfaces a driver
 // implements, the errors it answers with, and what is built on the seam alone (Load, Fork).
 //
-// A driver implements Store and as many of the capabilities (Forker, Taker, Lister, Remover, Watcher, Verifier, Blobs) as it can; they
+// A driver implements Store and as many of the capabilities (Forker, Taker, Lister, Remover, Watcher, Verifier, Repairer, Blobs) as it can; they
 // are found by type assertion. The suite in package storetest is the contract in executable form: a
 // driver that passes it can be used anywhere.
 //
@@ -104,6 +104,10 @@ type Snapshot struct {
 	Lost []session.Event
 	// Damage is what nobody can explain: the log is readable up to it and cannot be written to.
 	Damage []Range
+	// Marked are the seqs at which a session/lost is stored, Kept the damaged files that repairs kept. Only Verify
+	// looks for them.
+	Marked []Span
+	Kept   []string
 	// Unsupported is not empty when the log needs a newer program to be written to.
 	Unsupported string
 

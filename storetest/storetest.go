@@ -57,6 +57,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"Read", readTests}, {"Stat", statTests}, {"List", listTests}, {"Fork", forkTests}, {"Take", takeTests}, {"Blobs", blobTests}, {"Pack", packTests}, {"Watch", watchTests},
 		{"Remove", removeTests},
 		{"Fence", fenceTests}, {"Crowd", crowdTests}, {"Model", modelTests},
+		{"Repair", repairTests},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {

@@ -1,42 +1,63 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/strandline-dev/strandline/app"
 	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
 )
 
 func (c *cli) doctorCmd() *cobra.Command {
-	requests := false
+	requests, repair, dryRun := false, false, false
 	cmd := &cobra.Command{
 		Use:   "doctor [ID..]",
-		Short: "Verify sessions and say what is open or bent",
+		Short: "Verify sessions, say what is open or bent, repair what is damaged",
 		Long: "Verifies every sum and link of the sessions (all of the store when none is named) and tells what a person\n" +
 			"should know: brackets and calls that are open, results without a call, what a dead writer left. It only\n" +
 			"reports. Exit code 4 means that something is damaged, missing or unsupported; notes are exit code 0.\n\n" +
+			"--repair makes damaged sessions writable again: each event that is gone gets a mark in its place, which the\n" +
+			"model sees as a notice; every other event keeps its bytes; the damaged files stay, byte for byte, and are named.\n" +
+			"With --dry-run it only says what it would do.\n\n" +
 			"--requests makes every request that was sent to a model again, from the log alone, and compares it with\n" +
 			"what was recorded of it: a difference means that this version would send something else than was sent then.",
-		Example:           "  strand doctor last\n  strand doctor --json | jq -c 'select(.problems != [])'",
+		Example:           "  strand doctor last\n  strand doctor --json | jq -c 'select(.problems != [])'\n  strand doctor --repair --dry-run 7f3k\n  strand doctor --repair 7f3k",
 		ValidArgsFunction: c.completeID,
 		RunE: c.does(func(cmd *cobra.Command, args []string) error {
+			if dryRun && !repair {
+				return &app.UsageError{What: "--dry-run", Why: "it says what --repair would do", Hint: "give both, or neither"}
+			}
 			a, err := c.open()
 			if err != nil {
 				return err
 			}
 			defer a.Close()
 			ids, err := c.patients(cmd, a, args)
+			if err == nil && repair {
+				ids, err = a.RepairOrder(cmd.Context(), ids)
+			}
 			if err != nil {
 				return err
 			}
 			spin := c.newSpinner()
 			defer spin.stop()
-			var bad error
+			var bad, refused error
 			ill := 0
 			for i, id := range ids {
 				spin.wait("verifying %d of %d", i+1, len(ids))
+				var done *app.Repair
+				var failed error
+				if repair {
+					rep, err := a.Repair(cmd.Context(), id, dryRun)
+					if cause := context.Cause(cmd.Context()); cause != nil {
+						return cause
+					}
+					done, failed = &rep, err
+				}
 				h, err := a.Doctor(cmd.Context(), id)
 				if err == nil && requests {
 					err = a.CheckRequests(cmd.Context(), &h)
@@ -44,9 +65,20 @@ func (c *cli) doctorCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				h.Repair = done
 				if err := h.Err(); err != nil {
 					ill++
 					bad = err
+				}
+				switch owner, isOwner := errors.AsType[*app.OwnerError](failed); {
+				case failed == nil, errors.Is(failed, store.ErrUnsupported): // the report says that
+				case isOwner:
+					refused = owner
+				case errors.Is(failed, store.ErrDamaged):
+					refused = &failure{exit: exitDamaged, code: "damaged", what: "doctor", why: failed.Error(),
+						hint: "what was lost is not in this store: put the file back from a copy of it, or move the session's directory away"}
+				default:
+					refused = failed
 				}
 				if c.json {
 					if err := c.object(h); err != nil {
@@ -56,16 +88,22 @@ func (c *cli) doctorCmd() *cobra.Command {
 					spin.print(false, func() { c.printHealth(h) })
 				}
 			}
-			if ill > 1 {
-				bad = &failure{exit: exitDamaged, code: "damaged", what: "doctor", why: fmt.Sprintf("%d of %d sessions are damaged or unsupported", ill, len(ids)),
-					hint: "the lines above name them; the others are not harmed"}
-			} else if ill == 1 {
-				bad = &failure{exit: exitDamaged, code: "damaged", what: "doctor", why: bad.Error(), hint: "the bytes are kept as they are; what can be read is shown by strand show"}
+			switch {
+			case refused != nil:
+				return refused
+			case ill > 1:
+				return &failure{exit: exitDamaged, code: "damaged", what: "doctor", why: fmt.Sprintf("%d of %d sessions are damaged or unsupported", ill, len(ids)),
+					hint: "the lines above name them; the others are not harmed; strand doctor --repair ID makes one writable again"}
+			case ill == 1:
+				return &failure{exit: exitDamaged, code: "damaged", what: "doctor", why: bad.Error(),
+					hint: "the bytes are kept as they are; strand show shows what can be read, strand doctor --repair makes it writable again"}
 			}
-			return bad
+			return nil
 		}),
 	}
 	cmd.Flags().BoolVar(&requests, "requests", false, "make every request again from the log and compare")
+	cmd.Flags().BoolVar(&repair, "repair", false, "make damaged sessions writable again; nothing is thrown away")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "with --repair: say what it would do")
 	return cmd
 }
 
@@ -98,6 +136,7 @@ func (c *cli) printHealth(h app.Health) {
 		}
 		fmt.Fprintf(c.out, "  %s %s%s\n", c.paint(red, p.Kind+":"), safeLine(p.Detail), at)
 	}
+	c.printRepair(h.Repair)
 	if r := h.Requests; r != nil {
 		fmt.Fprintf(c.out, "  requests: %d made again, %d of them changed, %d in a form of another version\n", r.Checked, r.Changed, r.Unchecked)
 	}
@@ -113,5 +152,43 @@ func (c *cli) printHealth(h app.Health) {
 		if n.Kind != "open-call" && n.Kind != "dead-bracket" {
 			fmt.Fprintf(c.out, "  note: %s at %d: %s\n", n.Kind, n.Seq, safeLine(n.Detail))
 		}
+	}
+}
+
+func (c *cli) printRepair(r *app.Repair) {
+	if r == nil || !r.Needed {
+		return
+	}
+	verb, has := "repaired:", "have"
+	if r.DryRun {
+		verb, has = "repair would:", "would get"
+	}
+	fmt.Fprintf(c.out, "  %s %d lost events %s a mark in their place", c.paint(bold, verb), r.Count, has)
+	for i, s := range r.Lost {
+		if i == 4 {
+			fmt.Fprintf(c.out, ", and %d more places", len(r.Lost)-i)
+			break
+		}
+		sep := ", "
+		if i == 0 {
+			sep = ": "
+		}
+		fmt.Fprintf(c.out, "%s%d", sep, s.First)
+		if s.Last > s.First {
+			fmt.Fprintf(c.out, "-%d", s.Last)
+		}
+	}
+	fmt.Fprintln(c.out)
+	if n := store.Records(r.Found); n > 0 {
+		fmt.Fprintf(c.out, "    %d events stood elsewhere in its files and are proven by their links\n", n)
+	}
+	for _, f := range r.Kept {
+		fmt.Fprintf(c.out, "    damaged bytes kept: %s\n", safeLine(f))
+	}
+	for _, f := range r.Written {
+		fmt.Fprintf(c.out, "    new file: %s\n", safeLine(f))
+	}
+	for _, g := range r.Guessed {
+		fmt.Fprintf(c.out, "    header: %s\n", safeLine(g))
 	}
 }

@@ -78,6 +78,7 @@ func explain(what string, err error) *failure {
 		several     *app.SeveralWaitError
 		answered    *app.AnsweredError
 		noCall      *app.NoCallError
+		owner       *app.OwnerError
 	)
 	switch {
 	case compactionFailure(f, err):
@@ -118,9 +119,12 @@ func explain(what string, err error) *failure {
 	case errors.As(err, &fenced):
 		f.exit, f.code = exitBusy, "fenced"
 		f.hint = fmt.Sprintf("look at what the other wrote (strand show %s)", fenced.ID)
+	case errors.As(err, &owner):
+		f.exit, f.code, f.why = exitDamaged, "damaged", owner.Error()
+		f.hint = fmt.Sprintf("repair that one first: strand doctor --repair %s", owner.Owner)
 	case errors.As(err, &damaged):
 		f.exit, f.code, f.why = exitDamaged, "damaged", damaged.Error()
-		f.hint = fmt.Sprintf("strand doctor %s says where; what can be read is shown by strand show %s", damaged.ID, damaged.ID)
+		f.hint = fmt.Sprintf("strand doctor %s says where; strand show %s shows what can be read; strand doctor --repair %s makes it writable again", damaged.ID, damaged.ID, damaged.ID)
 	case explainGone(f, err):
 	case errors.As(err, &notFound):
 		f.exit, f.code, f.why, f.hint = exitNotFound, "not-found", "no session "+notFound.ID, "strand ls --any-project lists what there is"

@@ -1,0 +1,654 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"path/filepath"
+	"slices"
+
+	"github.com/strandline-dev/strandline/record"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
+)
+
+// repair is one run of Repair. It holds the session as a life does, and its steps are such that a reader who comes
+// between any two of them, also behind a crash, finds what was there before or more:
+//
+//  1. every file that is hurt gets a second name in damaged/;
+//  2. new segments come to their names, whole and synced. Where the beginning of a file is good, its name stays and
+//     the new segment begins at the first bad seq: what is behind that in the old one does not count any more;
+//  3. else the new segment begins one record before the file, whose name is then taken away. Only where there is no
+//     record before, at the beginning of the session's own log, the name is taken away first: if that was all
+//     there is, the next repair finds the records in damaged/.
+type repair struct {
+	*writer
+	m   *mend
+	v   *view // of what m found
+	rep store.Repair
+}
+
+// newSeg is a segment that a repair makes.
+type newSeg struct {
+	first, end session.Seq
+	prev       session.Link
+}
+
+// layout is which files keep their names and which new ones are made.
+type layout struct {
+	stays map[*source]bool
+	news  []newSeg
+	hurt  []*source
+}
+
+// Repair makes a damaged session writable again.
+func (s *Store) Repair(ctx context.Context, id session.ID, dryRun bool) (store.Repair, error) {
+	if session.ValidID(id) != nil {
+		return store.Repair{}, &store.NotFoundError{ID: string(id)}
+	}
+	if err := context.Cause(ctx); err != nil {
+		return store.Repair{}, err
+	}
+	r := &repair{writer: &writer{s: s, id: id, dir: s.dir(id), since: s.opt.Now()}}
+	if err := s.reserve(id, r.writer); err != nil {
+		return store.Repair{}, err
+	}
+	defer r.release()
+	r.op.Lock()
+	defer r.op.Unlock()
+	err := r.run(ctx, dryRun)
+	return r.rep, err
+}
+
+func (r *repair) run(ctx context.Context, dryRun bool) error {
+	h, bad, err := r.s.readHeader(r.dir, r.id)
+	var fe *record.FormatError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &store.NotFoundError{ID: string(r.id)}
+	case err != nil:
+		return err
+	case errors.As(bad, &fe):
+		return &store.UnsupportedError{ID: r.id, Detail: fe.Error()}
+	}
+	if !dryRun {
+		if err := r.hold(ctx, bad == nil); err != nil {
+			return err
+		}
+	} else if err := r.idle(ctx); err != nil {
+		return err
+	}
+	check := r.s.healthy(ctx)
+	if bad != nil {
+		damage := store.Range{File: filepath.Join(r.dir, headerName), First: 0, Last: session.None, Detail: bad.Error()}
+		r.rep.Damage = append(r.rep.Damage, damage)
+		if h, r.rep.Guessed, err = r.s.guessHeader(ctx, r.id); err != nil {
+			if errors.Is(err, errNoGuess) {
+				damage.Detail += "; it cannot be made again: " + err.Error()
+				return &store.DamagedError{ID: r.id, Owner: r.id, Ranges: []store.Range{damage}}
+			}
+			return err
+		}
+		if !dryRun {
+			err = r.header(ctx, h)
+		} else if r.rep.Written = []string{damage.File}; r.there(damage.File) {
+			r.rep.Kept = []string{filepath.Join(r.dir, damagedName, headerName)}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	l := &logScan{hdr: h, synced: session.None, check: check, certain: true}
+	if err := r.s.scanBody(ctx, l, r.dir); err != nil {
+		return err
+	}
+	switch {
+	case l.unsupported != "":
+		return &store.UnsupportedError{ID: r.id, Detail: l.unsupported}
+	case len(l.damage) == 0:
+		return nil
+	case l.owner != r.id:
+		return &store.DamagedError{ID: r.id, Owner: l.owner, Ranges: l.damage}
+	}
+	r.rep.Damage = append(r.rep.Damage, l.damage...)
+	r.m = &mend{s: r.s, id: r.id, dir: r.dir, from: h.SeedLength, clip: session.None, time: h.CreatedAt, empty: h.MayBeEmpty(), check: check}
+	if h.Parent != nil {
+		r.m.prev = h.Parent.Link
+	}
+	if err := r.m.plan(ctx); err != nil {
+		return err
+	}
+	if r.m.unsupported != "" {
+		return &store.UnsupportedError{ID: r.id, Detail: r.m.unsupported}
+	}
+	r.rep.Lost, r.rep.Found = r.m.lost, r.m.found
+	r.v = &view{s: r.s, id: r.id, n: r.m.from}
+	for _, p := range r.m.pieces {
+		r.v.segs, r.v.n = append(r.v.segs, p.segment), p.end
+	}
+	defer r.v.release()
+	lay, err := r.layout()
+	if err != nil {
+		return err
+	}
+	if dryRun {
+		for _, n := range lay.news {
+			r.rep.Written = append(r.rep.Written, filepath.Join(r.dir, segmentName(n.first)))
+		}
+		for _, src := range lay.hurt {
+			if r.there(src.path) {
+				r.rep.Kept = append(r.rep.Kept, filepath.Join(r.dir, damagedName, src.file))
+			}
+		}
+		return nil
+	}
+	if err := r.carryOut(ctx, lay); err != nil {
+		return err
+	}
+	after := &logScan{hdr: h, synced: session.None, check: check, certain: true}
+	if err := r.s.scanBody(ctx, after, r.dir); err != nil {
+		return err
+	}
+	if len(after.damage) > 0 {
+		return &store.DamagedError{ID: r.id, Owner: after.owner, Ranges: after.damage}
+	}
+	return nil
+}
+
+// hold takes the lease and the last segment, as a life does. Without a session.json the lease is taken with the new
+// one.
+func (r *repair) hold(ctx context.Context, hasHeader bool) (err error) {
+	if err := r.s.version(); err != nil {
+		return err
+	}
+	if err := r.s.fs.Writable(r.dir); err != nil {
+		return &store.ReadOnlyError{Path: r.s.root, Cause: err}
+	}
+	if info, err := r.s.fs.Stat(filepath.Join(r.dir, headerName)); err == nil && info.Mode().IsRegular() {
+		if r.lease, err = r.s.takeLease(ctx, r.id); err != nil {
+			return err
+		}
+	} else if hasHeader {
+		return &store.BusyError{ID: r.id} // somebody repairs it
+	}
+	names, err := r.s.segmentNames(r.dir)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	if info, err := r.s.fs.Stat(names[len(names)-1].in(r.dir)); err != nil || !info.Mode().IsRegular() {
+		return err // nobody writes to what is no file
+	}
+	if r.tail, err = r.s.takeTail(ctx, r.id, r.dir, false); err != nil || r.tail == nil {
+		return err
+	}
+	r.tailSize = r.tail.info.Size()
+	r.ann = r.s.announce(r.id, r.since)
+	return nil
+}
+
+// idle refuses a session that somebody writes to, for those who take no lease.
+func (r *repair) idle(ctx context.Context) error {
+	names, err := r.s.segmentNames(r.dir)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	held, err := r.s.hasWriter(names[len(names)-1].in(r.dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && held {
+		return r.s.busy(ctx, r.id)
+	}
+	return err
+}
+
+// header brings a new session.json in the place of the bad one, which goes to damaged/.
+func (r *repair) header(ctx context.Context, h session.Header) error {
+	text, err := record.AppendHeader(nil, h)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(r.dir, headerName)
+	n, err := r.s.nonce()
+	if err != nil {
+		return err
+	}
+	tmp := filepath.Join(r.dir, newSegment+n)
+	f, err := r.s.writeTemp(tmp, text, true)
+	if err != nil {
+		return err
+	}
+	lease := &held{f: f, path: path}
+	if lease.info, err = f.Stat(); err == nil {
+		if err = r.moveAside(path); err == nil {
+			err = r.s.publish(tmp, path)
+		}
+	}
+	if err != nil {
+		f.Close()
+		r.s.fs.Remove(tmp)
+		if errors.Is(err, fs.ErrExist) {
+			return r.s.busy(ctx, r.id)
+		}
+		return err
+	}
+	r.lease.close()
+	r.lease = lease
+	r.rep.Written = append(r.rep.Written, path)
+	return r.s.syncDir(r.dir)
+}
+
+func (r *repair) there(path string) bool {
+	_, err := r.s.fs.Stat(path)
+	return err == nil
+}
+
+// moveAside takes a name away that is not that of a segment with records.
+func (r *repair) moveAside(path string) error {
+	if _, err := r.s.fs.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	to := filepath.Join(r.dir, damagedName)
+	if err := r.s.mkdirAll(to); err != nil {
+		return err
+	}
+	for i := 1; ; i++ {
+		name := keptAs(to, path, i)
+		err := r.s.fs.RenameNoReplace(path, name)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return r.s.readOnly(err)
+		}
+		r.rep.Kept = append(r.rep.Kept, name)
+		return r.s.syncDir(to)
+	}
+}
+
+// keptAs is the i-th name for path in the directory to.
+func keptAs(to, path string, i int) string {
+	name := filepath.Base(path)
+	if i > 1 {
+		name = fmt.Sprintf("%d.%s", i, name)
+	}
+	return filepath.Join(to, name)
+}
+
+// layout says which files stay, and what is written beside them.
+func (r *repair) layout() (*layout, error) {
+	lay := &layout{stays: map[*source]bool{}}
+	for _, src := range r.m.files {
+		lay.stays[src] = src.use && src.name.first == src.first && src.headErr == nil && r.goodTo(src) > src.first &&
+			(!src.name.packed() || r.goodTo(src) >= src.name.end)
+	}
+	for {
+		again, err := r.tryLayout(lay)
+		if err != nil {
+			return nil, err
+		}
+		if !again {
+			return lay, nil
+		}
+	}
+}
+
+// goodTo returns where the records end that count and lie in src without a gap from its beginning on.
+func (r *repair) goodTo(src *source) session.Seq {
+	if i := r.v.find(src.first); i >= 0 && r.v.segs[i].path == src.path && r.v.segs[i].first == src.first {
+		return r.v.segs[i].end
+	}
+	return src.first
+}
+
+// tryLayout fills lay. It takes a file out of those that stay and returns true if a new segment would need its name.
+func (r *repair) tryLayout(lay *layout) (bool, error) {
+	lay.news, lay.hurt = nil, nil
+	var cur *newSeg
+	begin := func(seq session.Seq, before *source) (again bool, err error) {
+		n := newSeg{end: r.v.n}
+		if n.first, n.prev, err = r.begin(seq); err != nil {
+			return false, err
+		}
+		if before != nil && (n.first <= before.first || n.first < before.name.end) {
+			lay.stays[before] = false
+			return true, nil
+		}
+		lay.news = append(lay.news, n)
+		cur = &lay.news[len(lay.news)-1]
+		return false, nil
+	}
+	var before *source // the last file that stays
+	if len(r.m.files) == 0 || r.m.files[0].name.first > r.m.from {
+		if _, err := begin(r.m.from, nil); err != nil {
+			return false, err
+		}
+	}
+	for i, src := range r.m.files {
+		if src.stray { // a rest of a joining, which becomes visible when the packed one is taken away
+			if cur != nil {
+				lay.hurt = append(lay.hurt, src)
+			}
+			continue
+		}
+		limit := r.v.n
+		for _, next := range r.m.files[i+1:] {
+			if !next.stray {
+				limit = min(limit, next.name.first)
+				break
+			}
+		}
+		if !lay.stays[src] {
+			lay.hurt = append(lay.hurt, src)
+			if cur != nil {
+				continue
+			}
+			seq := src.name.first
+			if !src.name.packed() && (before == nil || !before.name.packed()) {
+				seq = max(seq-1, r.m.from)
+			}
+			if again, err := begin(seq, before); again || err != nil {
+				return again, err
+			}
+			continue
+		}
+		if cur != nil && cur.first < src.first {
+			cur.end, cur = src.first, nil
+		} else if cur != nil { // only names were in the way
+			lay.news, cur = lay.news[:len(lay.news)-1], nil
+		}
+		before = src
+		if e := r.goodTo(src); e < limit {
+			if !src.name.packed() {
+				lay.hurt = append(lay.hurt, src)
+			}
+			if again, err := begin(e, before); again || err != nil {
+				return again, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// begin returns the last seq at or below seq at which a segment can begin: its first record must follow what its
+// header says, which one directly behind a session/lost need not.
+func (r *repair) begin(seq session.Seq) (session.Seq, session.Link, error) {
+	for ; seq > r.m.from; seq-- {
+		var prev, calc session.Link
+		ok, lost := false, false
+		if i := r.v.find(seq - 1); i >= 0 && r.v.segs[i].end == seq {
+			calc = r.m.pieces[i].link
+		}
+		err := r.v.each(seq-1, min(seq+1, r.v.n), func(_ *segment, raw *record.Raw) bool {
+			if raw.Seq == seq-1 {
+				prev, _ = raw.Link()
+				lost = string(raw.Type) == session.TypeLost
+				return true
+			}
+			if _, ok = raw.CheckLink(prev); !ok {
+				prev = calc
+				_, ok = raw.CheckLink(prev)
+			}
+			return true
+		})
+		if err != nil {
+			return 0, prev, err
+		}
+		if ok && !lost {
+			return seq, prev, nil
+		}
+	}
+	return r.m.from, r.m.prev, nil
+}
+
+// carryOut makes lay true.
+func (r *repair) carryOut(ctx context.Context, lay *layout) error {
+	for _, src := range r.m.files {
+		if src.regular {
+			if err := r.syncFile(src.path); err != nil {
+				return err
+			}
+		}
+	}
+	for _, src := range lay.hurt {
+		if !src.regular {
+			continue
+		}
+		kept, err := r.keep(ctx, src.path)
+		if err != nil {
+			return err
+		}
+		r.rep.Kept = append(r.rep.Kept, kept)
+		for i := range r.v.segs { // its own name may soon be that of another
+			if r.v.segs[i].path == src.path {
+				r.v.segs[i].path = kept
+			}
+		}
+	}
+	made := map[session.Seq]bool{}
+	clear := func(end session.Seq) error {
+		for _, src := range r.m.files {
+			gone := !lay.stays[src] && src.name.first < end && (src.name.packed() || !made[src.name.first])
+			if gone && (!src.stray || slices.Contains(lay.hurt, src)) {
+				if err := r.takeAway(src); err != nil {
+					return err
+				}
+			}
+		}
+		return r.s.syncDir(r.dir)
+	}
+	for _, n := range lay.news {
+		if err := r.segment(ctx, n); err != nil {
+			return err
+		}
+		made[n.first] = true
+		if err := clear(n.end); err != nil {
+			return err
+		}
+	}
+	return clear(r.v.n)
+}
+
+func (r *repair) syncFile(path string) error {
+	f, err := r.s.fs.OpenFile(path, vfs.ReadOnly)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return r.s.sync(f.SyncData)
+}
+
+// keep gives a damaged file a second name in damaged/, or a copy there, and returns it.
+func (r *repair) keep(ctx context.Context, path string) (string, error) {
+	to := filepath.Join(r.dir, damagedName)
+	if err := r.s.mkdirAll(to); err != nil {
+		return "", err
+	}
+	now, err := r.s.fs.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	for i := 1; ; i++ {
+		name := keptAs(to, path, i)
+		if there, err := r.s.fs.Stat(name); err == nil {
+			if r.s.fs.SameFile(there, now) {
+				return name, r.s.syncDir(to)
+			}
+			continue
+		}
+		err := r.s.fs.Link(path, name)
+		if errors.Is(err, vfs.ErrNotSupported) {
+			err = r.copy(ctx, path, name)
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			if err == nil {
+				err = r.s.syncDir(to)
+			}
+			return name, r.s.readOnly(err)
+		}
+	}
+}
+
+// copy makes the file name with the bytes of path.
+func (r *repair) copy(ctx context.Context, path, name string) error {
+	n, err := r.s.nonce()
+	if err != nil {
+		return err
+	}
+	tmp := filepath.Join(filepath.Dir(name), newSegment+n)
+	from, err := r.s.fs.OpenFile(path, vfs.ReadOnly)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := r.s.fs.OpenFile(tmp, vfs.CreateAppend)
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyBuffer(struct{ io.Writer }{to}, io.LimitReader(&fileReader{from, 0}, 1<<62), make([]byte, window))
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = r.s.sync(to.Sync)
+	}
+	to.Close()
+	if err == nil {
+		err = r.s.fs.RenameNoReplace(tmp, name)
+	}
+	if err != nil {
+		r.s.fs.Remove(tmp)
+	}
+	return err
+}
+
+// takeAway removes the name of a file that stands in damaged/ as well, or moves what is no file there.
+func (r *repair) takeAway(src *source) error {
+	if r.tail != nil && r.tail.path == src.path {
+		r.tail.close()
+		r.tail = nil
+	}
+	if !src.regular {
+		return r.moveAside(src.path)
+	}
+	if err := r.s.fs.Remove(src.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return r.s.readOnly(err)
+	}
+	return nil
+}
+
+// chunk is what a repair writes at a time.
+const chunk = 1 << 20
+
+// segment writes n and brings it to its name.
+func (r *repair) segment(ctx context.Context, n newSeg) error {
+	nonce, err := r.s.nonce()
+	if err != nil {
+		return err
+	}
+	tmp := filepath.Join(r.dir, claimName(n.first, nonce))
+	buf := record.AppendSegment(nil, record.Segment{Session: r.id, First: n.first, Prev: n.prev})
+	f, err := r.s.newFile(tmp, buf, true)
+	if err != nil {
+		return err
+	}
+	h := &held{f: f, path: filepath.Join(r.dir, segmentName(n.first))}
+	buf = buf[:0]
+	write := func() error {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		k, err := f.Write(buf)
+		if err == nil {
+			err = shortWrite(k, len(buf))
+		}
+		buf = buf[:0]
+		return err
+	}
+	var failed error
+	err = r.v.each(n.first, n.end, func(_ *segment, raw *record.Raw) bool {
+		buf = append(append(buf, raw.Line()...), '\n')
+		if len(buf) >= chunk {
+			failed = write()
+		}
+		return failed == nil
+	})
+	if err = errors.Join(err, failed); err == nil {
+		err = write()
+	}
+	if err == nil {
+		err = r.s.sync(f.Sync)
+	}
+	if err == nil {
+		h.info, err = f.Stat()
+	}
+	if err == nil {
+		err = r.place(ctx, tmp, h, n)
+	}
+	if err != nil {
+		f.Close()
+		r.s.fs.Remove(tmp)
+		return err
+	}
+	r.own = append(r.own, h)
+	r.rep.Written = append(r.rep.Written, h.path)
+	return nil
+}
+
+// place brings a new segment to its name, if nobody wrote meanwhile.
+func (r *repair) place(ctx context.Context, tmp string, h *held, n newSeg) error {
+	if err := r.look(tmp); err != nil {
+		return err
+	}
+	for _, src := range r.m.files {
+		if src.name == (segName{n.first, session.None}) { // there is no earlier record that a new segment could begin with
+			if err := r.takeAway(src); err != nil {
+				return err
+			}
+		}
+	}
+	err := r.s.publish(tmp, h.path)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return r.fence(filepath.Base(h.path) + " is another's")
+	case errors.Is(err, fs.ErrNotExist):
+		return r.fence("another took away what it was about to write")
+	case err != nil:
+		return r.s.readOnly(err)
+	}
+	if err := r.s.syncDir(r.dir); err != nil {
+		return err
+	}
+	return r.look("")
+}
+
+// look takes away the claims of others, and makes sure that nobody has written since the session was read.
+func (r *repair) look(mine string) error {
+	if _, err := r.s.settle(r.dir, math.MaxInt64, mine); err != nil {
+		return err
+	}
+	same, _, err := r.s.isAt(r.lease)
+	if err != nil {
+		return err
+	}
+	if !same {
+		return r.fence(headerName + " is another file than the one that is held")
+	}
+	if r.tail == nil {
+		return nil
+	}
+	same, now, err := r.s.isAt(r.tail)
+	switch {
+	case err != nil:
+		return err
+	case !same:
+		return r.fence("the last segment is another file than the one that was read")
+	case now.Size() != r.tailSize:
+		return r.fence("the last segment has grown since it was read")
+	}
+	return nil
+}
