@@ -82,7 +82,7 @@ func (k *Keeper) Resume(ctx context.Context, id session.ID) (*Handle, error) {
 
 // build constructs the session of a writer that was opened.
 func (k *Keeper) build(w store.Writer) (*session.Session, error) {
-	seed, err := store.Load(w.Opened(), k.opt.Registry)
+	seed, err := k.load(w.Opened())
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +92,39 @@ func (k *Keeper) build(w store.Writer) (*session.Session, error) {
 		}
 	}
 	return session.New(w.Header(), seed, k.env())
+}
+
+// inherited is the folded state of what the children of one cut share.
+type inherited struct {
+	link  session.Link
+	state session.State
+}
+
+// load is store.Load. Subagents that were forked at the same place share the state of what they inherit: the first
+// folds it, for the others it is a clone, which costs nothing that grows with the history.
+func (k *Keeper) load(snap *store.Snapshot) (session.Seed, error) {
+	h := snap.Header
+	if h.Kind != session.KindSubagent || h.SeedLength == 0 || len(snap.Damage) > 0 || snap.Prefix.Len() < h.SeedLength {
+		return store.Load(snap, k.opt.Registry)
+	}
+	k.mu.Lock()
+	known := k.shared
+	k.mu.Unlock()
+	if known == nil || known.link != h.Parent.Link || known.state.Next() != h.SeedLength {
+		st, err := session.Fold(h, k.opt.Registry, session.Sub(snap.Prefix, h.SeedLength))
+		if err != nil {
+			return store.Load(snap, k.opt.Registry) // it says what is wrong
+		}
+		known = &inherited{h.Parent.Link, st}
+		k.mu.Lock()
+		k.shared = known
+		k.mu.Unlock()
+	}
+	st, err := known.state.ForkTo(h)
+	if err != nil {
+		return session.Seed{}, err
+	}
+	return store.LoadFrom(snap, st)
 }
 
 // reserve takes the id among the live sessions, or says that this process holds it.

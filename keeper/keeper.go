@@ -72,6 +72,7 @@ type Keeper struct {
 	handles map[session.ID]*Handle // guarded by mu
 	claims  map[session.ID]*Claim  // guarded by mu
 	locks   map[session.ID]*idLock // guarded by mu
+	shared  *inherited             // guarded by mu: of the subagents that were opened last; never changed, only replaced
 }
 
 // idLock serialises the operations on one id; it exists while somebody holds it or waits.

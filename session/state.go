@@ -75,11 +75,14 @@ func NewState(h Header, reg *Registry) State {
 // Fold returns the state of all of p. It fails only when p does.
 func Fold(h Header, reg *Registry, p Prefix) (State, error) {
 	s := NewState(h, reg)
-	if err := lend(p, 0, p.Len(), s.Load); err != nil {
+	if err := s.LoadAll(p); err != nil {
 		return State{}, err
 	}
 	return s, nil
 }
+
+// LoadAll loads what p holds behind the events that s was folded from. After an error, which is p's, s holds a part.
+func (s *State) LoadAll(p Prefix) error { return lend(p, s.next, p.Len(), s.Load) }
 
 // Clone returns a copy. Lists are clipped, so that an append to one side is never seen by the other;
 // every other change of a list copies it first.

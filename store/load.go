@@ -10,11 +10,15 @@ import (
 // whoever opens a log adds to it - first the marks for records that a loss of power took, then the closers
 // of a turn that its writer could not end. Nothing is written. A damaged snapshot gives *DamagedError.
 func Load(snap *Snapshot, reg *session.Registry) (session.Seed, error) {
+	return LoadFrom(snap, session.NewState(snap.Header, reg))
+}
+
+// LoadFrom is Load for somebody who knows the state of a beginning of the log already: st, which is changed.
+func LoadFrom(snap *Snapshot, st session.State) (session.Seed, error) {
 	if len(snap.Damage) > 0 {
 		return session.Seed{}, &DamagedError{ID: snap.Header.ID, Ranges: snap.Damage}
 	}
-	st, err := session.Fold(snap.Header, reg, snap.Prefix)
-	if err != nil {
+	if err := st.LoadAll(snap.Prefix); err != nil {
 		return session.Seed{}, fmt.Errorf("store: loading session %s: %w", snap.Header.ID, err)
 	}
 	repair := append([]session.Event(nil), snap.Lost...)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/strandline-dev/strandline/subagent"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/tools.md")
@@ -21,6 +23,7 @@ func TestToolsPageIsCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defs = append(defs, subagent.Definition())
 	var b strings.Builder
 	b.WriteString("# The built-in tools\n\nThis page is generated from package tool/builtin: run " +
 		"`go test ./tool/builtin -run ToolsPage -update`.\n\nWithout `--approve` a `run` allows what is read-only. " +
