@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
@@ -138,4 +139,29 @@ func (a *App) CheckStore(ctx context.Context, step func(what string, i, n int), 
 		return nil
 	})
 	return c, err
+}
+
+// Collected is what a collection found and did.
+type Collected struct {
+	Removed store.Amount   `json:"removed"` // named by nothing
+	Kept    store.Amount   `json:"kept"`    // named
+	Unsure  store.Amount   `json:"unsure"`  // kept because of what is unread
+	Unread  []store.Unread `json:"unread"`  // what cannot be read, and so may name anything
+	DryRun  bool           `json:"dryRun"`
+}
+
+// collectWait is how long a collection waits for writers that have put a value and not yet named it.
+const collectWait = 10 * time.Second
+
+// Collect removes the blobs that nothing in the store names.
+func (a *App) Collect(ctx context.Context, dryRun bool, step func(i, n int)) (Collected, error) {
+	c, ok := a.Store.(store.Collector)
+	if !ok {
+		return Collected{}, noUpkeep("collect")
+	}
+	r, err := c.Collect(ctx, store.CollectOptions{DryRun: dryRun, Wait: collectWait, Step: step})
+	if r.Unread == nil {
+		r.Unread = []store.Unread{}
+	}
+	return Collected{r.Removed, r.Kept, r.Unsure, r.Unread, dryRun}, err
 }

@@ -40,6 +40,7 @@
 //	fork.go      a session that begins with another's prefix
 //	blob.go      long strings
 //	pin.go       those that no record names yet
+//	collect.go   those that nothing names any more
 //	remove.go    into the trash and out of it
 //	purge.go     for good
 //	inherit.go   what forks are handed then

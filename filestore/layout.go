@@ -90,11 +90,12 @@ var (
 	_ store.Taker  = (*Store)(nil)
 	_ store.Blobs  = (*Store)(nil)
 
-	_ store.Watcher  = (*Store)(nil)
-	_ store.Verifier = (*Store)(nil)
-	_ store.Packer   = (*Store)(nil)
-	_ store.Surveyor = (*Store)(nil)
-	_ store.Repairer = (*Store)(nil)
+	_ store.Watcher   = (*Store)(nil)
+	_ store.Verifier  = (*Store)(nil)
+	_ store.Packer    = (*Store)(nil)
+	_ store.Surveyor  = (*Store)(nil)
+	_ store.Repairer  = (*Store)(nil)
+	_ store.Collector = (*Store)(nil)
 )
 
 // Open returns the store in the directory root. It writes nothing: the directory is made by the first

@@ -29,8 +29,18 @@ func (s *Store) named(ctx context.Context, dir string, into map[string]bool) err
 		}
 		return s.withText(dir, func(f vfs.File) error { return namesIn(f, add) })
 	}
-	if err == nil {
-		err = s.eachFile(ctx, dir, func(_ string, f vfs.File) error { return namesIn(f, add) })
+	for try := 0; err == nil; try++ {
+		// A file that was listed and is gone has another name by now, or its records are in another file.
+		err = s.eachFile(ctx, dir, func(path string, f vfs.File) error {
+			if err := namesIn(f, add); err != nil || hidden(filepath.Base(path)) { // that is a copy of what is elsewhere
+				return err
+			}
+			return undamaged(f)
+		})
+		if _, gone := s.fs.Stat(dir); !errors.Is(err, fs.ErrNotExist) || gone != nil || try == 100 {
+			break
+		}
+		err = nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -458,8 +458,8 @@ func TestPackKilled(t *testing.T) {
 	}
 }
 
-// packChild packs, and kills itself before the k-th call that changes something.
-func packChild(root string) error {
+// killChild packs or collects, and kills itself before the k-th call that changes something.
+func killChild(what, root string) error {
 	var calls atomic.Int32
 	k, err := strconv.Atoi(os.Getenv("STRANDLINE_TEST_KILL"))
 	if err != nil {
@@ -478,6 +478,10 @@ func packChild(root string) error {
 	})
 	s, err := Open(root, o)
 	if err != nil {
+		return err
+	}
+	if what == "collect" {
+		_, err = s.Collect(context.Background(), store.CollectOptions{})
 		return err
 	}
 	_, err = s.Pack(context.Background(), subject)

@@ -384,3 +384,17 @@ func (p *packWriter) finish() error {
 	p.bytes += int64(len(b))
 	return p.out(b)
 }
+
+// undamaged says why the text that was read of a file is not what was written to it.
+func undamaged(f vfs.File) error {
+	p, ok := f.(*packedFile)
+	if !ok {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, err := range p.bad {
+		return fmt.Errorf("the frame at byte %d of a packed segment cannot be decoded: %w", p.frames[i].off, err)
+	}
+	return nil
+}

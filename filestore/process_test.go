@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 // child holds the session of the store at root and appends until it is killed, or ("paced") once for
 // each byte of its input. It prints each acknowledged seq.
 func child(what, root string) error {
-	if what == "pack" {
-		return packChild(root)
+	if what == "pack" || what == "collect" {
+		return killChild(what, root)
 	}
 	if what == "removal" {
 		return dieAt(root)

@@ -213,7 +213,7 @@ func (s *Store) removeAll(name string) (int64, error) {
 	return n, nil
 }
 
-// eachFile calls f with every regular file in dir and below.
+// eachFile calls f with every regular file in dir and below. fs.ErrNotExist: one that was listed is gone.
 func (s *Store) eachFile(ctx context.Context, dir string, f func(path string, file vfs.File) error) error {
 	list, err := s.fs.ReadDir(dir)
 	if err != nil {
@@ -229,9 +229,6 @@ func (s *Store) eachFile(ctx context.Context, dir string, f func(path string, fi
 			err = s.eachFile(ctx, path, f)
 		case e.Type().IsRegular():
 			err = s.withText(path, func(file vfs.File) error { return f(path, file) })
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil // it was somebody's temporary name
 		}
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/strandline-dev/strandline/session"
 )
@@ -53,4 +54,35 @@ type Survey struct {
 	BadBlobs Amount // that somebody put aside because their bytes did not have their name
 	Aside    Amount // files in which bytes of no record, or damaged ones, are kept
 	Litter   Amount // temporary files, of writers at work or of such that died
+}
+
+// Collector removes values that nothing names any more.
+type Collector interface {
+	// Collect removes the blobs that no stored session names, those in the trash and damaged ones included. A name
+	// counts wherever it stands: in the reference to a string, in a text, in a string that is a blob itself. If
+	// something cannot be read it removes nothing and says so. Killed at any moment, and whatever writers do
+	// meanwhile, it loses nothing that is named. An error that wraps ErrBusy: somebody has put a value and not yet
+	// written the event that names it.
+	Collect(ctx context.Context, opt CollectOptions) (Collected, error)
+}
+
+// CollectOptions says how to collect.
+type CollectOptions struct {
+	DryRun bool           // only say what would be removed
+	Wait   time.Duration  // for those who have put a value and not named it yet
+	Step   func(i, n int) // called before each session is read; may be nil
+}
+
+// Collected says what Collect found and did.
+type Collected struct {
+	Removed Amount   // named by nothing
+	Kept    Amount   // named
+	Unsure  Amount   // kept because of Unread
+	Unread  []Unread // what cannot be read
+}
+
+// Unread is a place whose content nobody knows.
+type Unread struct {
+	Where string `json:"where"`
+	Why   string `json:"why"`
 }

@@ -16,12 +16,12 @@ import (
 func (c *cli) storeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
-		Short: "Say what the store holds; pack and check it",
+		Short: "Say what the store holds; pack, collect, check",
 		Long: "Says where the store is and what it holds: sessions by kind and state, segments and packed ones, blobs, the\n" +
 			"trash, bytes kept aside, temporary files, and whether locks work. It changes and creates nothing.\n\n" +
 			"With --json one object: {\"root\",\"format\",\"store\",\"writable\",\"readOnly\",\"locks\",\"noLocks\",\"sessions\",\"kinds\",\n" +
 			"\"states\",\"held\",\"segments\":{\"n\",\"bytes\"},\"packed\",\"blobs\",\"badBlobs\",\"trash\",\"aside\",\"litter\"}.",
-		Example: "  strand store\n  strand store --json | jq .blobs.bytes\n  strand store pack\n  strand store check",
+		Example: "  strand store\n  strand store --json | jq .blobs.bytes\n  strand store pack\n  strand store collect --dry-run\n  strand store check",
 		Args:    cobra.NoArgs,
 		RunE: c.does(func(cmd *cobra.Command, _ []string) error {
 			a, err := c.open()
@@ -40,7 +40,7 @@ func (c *cli) storeCmd() *cobra.Command {
 			return nil
 		}),
 	}
-	cmd.AddCommand(c.packCmd(), c.checkCmd())
+	cmd.AddCommand(c.packCmd(), c.collectCmd(), c.checkCmd())
 	return cmd
 }
 
@@ -248,4 +248,58 @@ func (c *cli) checkCmd() *cobra.Command {
 			return nil
 		}),
 	}
+}
+
+func (c *cli) collectCmd() *cobra.Command {
+	dryRun := false
+	cmd := &cobra.Command{
+		Use:   "collect",
+		Short: "Remove values that no session names any more",
+		Long: "Removes blobs (long texts, images) that nothing in the store names: no session, in the trash or not, no bytes that were\n" +
+			"set aside, no other blob. If a session cannot be read as it was written nothing is removed, as it may name anything,\n" +
+			"and the exit code is 4. Writers go on meanwhile.\n\n" +
+			"With --json one object: {\"removed\":{\"n\",\"bytes\"},\"kept\",\"unsure\",\"unread\":[{\"where\",\"why\"}],\"dryRun\"}.",
+		Example: "  strand store collect --dry-run\n  strand store collect",
+		Args:    cobra.NoArgs,
+		RunE: c.does(func(cmd *cobra.Command, _ []string) error {
+			a, err := c.open()
+			if err != nil {
+				return err
+			}
+			defer a.Close()
+			spin := c.newSpinner()
+			defer spin.stop()
+			spin.wait("waiting for writers")
+			r, err := a.Collect(cmd.Context(), dryRun, func(i, n int) { spin.wait("reading session %d of %d", i, n) })
+			if errors.Is(err, store.ErrBusy) {
+				return &failure{exit: exitBusy, code: "busy", what: "store collect", why: "a session has put a value and not yet written what names it",
+					hint: "try again when its turn has ended (strand ls shows who runs)"}
+			}
+			if err != nil {
+				return err
+			}
+			if c.json {
+				if err := c.object(r); err != nil {
+					return err
+				}
+			} else {
+				verb := "removed"
+				if dryRun {
+					verb = "would be removed"
+				}
+				spin.print(false, func() {
+					fmt.Fprintf(c.out, "%d blobs, %s, %s; %d, %s, are named\n", r.Removed.N, bytesText(r.Removed.Bytes), verb, r.Kept.N, bytesText(r.Kept.Bytes))
+				})
+			}
+			if len(r.Unread) > 0 {
+				u := r.Unread[0]
+				return &failure{exit: exitDamaged, code: "damaged", what: "store collect",
+					why:  fmt.Sprintf("%d places cannot be read and may name anything, first %s (%s): %d unnamed blobs, %s, stay", len(r.Unread), u.Where, oneLine(u.Why), r.Unsure.N, bytesText(r.Unsure.Bytes)),
+					hint: "strand doctor says what is wrong with them"}
+			}
+			return nil
+		}),
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be removed")
+	return cmd
 }

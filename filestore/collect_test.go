@@ -1,0 +1,273 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/strandline-dev/strandline/record"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
+)
+
+// withBlob is an event whose text becomes a blob.
+func withBlob(q session.Seq) session.Event {
+	ev := events(q, 1)[0]
+	ev.Data = jsontext.Value(`{"text":"` + strings.Repeat(fmt.Sprintf("%d,", q), 20000) + `"}`)
+	return ev
+}
+
+func mustCollect(t testing.TB, s *Store) store.Collected {
+	t.Helper()
+	return must[store.Collected](t)(s.Collect(context.Background(), store.CollectOptions{Wait: time.Minute}))
+}
+
+func sound(t *testing.T, s *Store, id session.ID, want []session.Event) {
+	t.Helper()
+	snap := must[*store.Snapshot](t)(s.Verify(t.Context(), id))
+	defer snap.Close()
+	if len(snap.Damage) > 0 {
+		t.Fatalf("%+v", snap.Damage)
+	}
+	wantEvents(t, collect(t, snap.Prefix), want)
+}
+
+// rubbish puts blobs that nothing names.
+func rubbish(t testing.TB, root string, n int) (names []string) {
+	t.Helper()
+	s := openStore(t, root, nil)
+	for i := range n {
+		names = append(names, must[string](t)(s.PutBlob(context.Background(), []byte(fmt.Sprint("nobody's ", i)))))
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func TestCollectPacked(t *testing.T) {
+	root := t.TempDir()
+	s := openStore(t, root, nil)
+	lives(t, s, 2, 2)
+	for q := session.Seq(4); q < 7; q++ {
+		w := must[store.Writer](t)(s.Open(t.Context(), subject))
+		mustAppend(t, w, []session.Event{withBlob(q)})
+		mustFlush(t, w)
+		w.Close()
+	}
+	mustPack(t, s)
+	want := append(events(0, 4), withBlob(4), withBlob(5), withBlob(6))
+	rubbish(t, root, 3)
+	if c := mustCollect(t, s); c.Removed.N != 3 || c.Kept.N != 3 || len(c.Unread) > 0 {
+		t.Fatalf("%+v", c)
+	}
+	sound(t, s, subject, want)
+
+	// A bad frame may have named anything.
+	rubbish(t, root, 1)
+	path := segName{0, 6}.in(s.dir(subject))
+	raw := must[[]byte](t)(os.ReadFile(path))
+	raw[20] ^= 1
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c := mustCollect(t, s); c.Removed.N != 0 || c.Unsure.N == 0 || len(c.Unread) != 1 || c.Unread[0].Where != string(subject) {
+		t.Fatalf("%+v", c)
+	}
+}
+
+// What cannot be read may name anything: nothing is removed.
+func TestCollectUnread(t *testing.T) {
+	for name, spoil := range map[string]func(dir string) error{
+		"a changed byte": func(dir string) error {
+			return flipAt(filepath.Join(dir, segmentName(0)), 200)
+		},
+		"no header":  func(dir string) error { return os.Remove(filepath.Join(dir, headerName)) },
+		"no segment": func(dir string) error { return os.Remove(filepath.Join(dir, segmentName(2))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			s := openStore(t, root, nil)
+			lives(t, s, 3, 2)
+			rubbish(t, root, 2)
+			if err := spoil(s.dir(subject)); err != nil {
+				t.Fatal(err)
+			}
+			if c := mustCollect(t, s); c.Removed.N != 0 || c.Unsure.N != 2 || len(c.Unread) != 1 {
+				t.Fatalf("%+v", c)
+			}
+		})
+	}
+}
+
+func flipAt(path string, at int) error {
+	b, err := os.ReadFile(path)
+	if err == nil {
+		b[at] ^= 1
+		err = os.WriteFile(path, b, 0o600)
+	}
+	return err
+}
+
+// A writer that could not bring its file to its name, and tries again, finds the blobs of its records.
+func TestCollectBesideRetry(t *testing.T) {
+	for _, create := range []bool{false, true} {
+		root := t.TempDir()
+		other := openStore(t, root, nil)
+		newStored(t, other, "other", 1)
+		var fail atomic.Bool
+		s := openStore(t, root, vfs.Around(unsynced, func(c *vfs.Call, do func() error) error {
+			if fail.Load() && (c.Op == vfs.OpLink && strings.HasSuffix(c.To, segSuffix) || c.Op == vfs.OpRename) {
+				return syscall.EIO
+			}
+			return do()
+		}))
+		first := session.Seq(0)
+		var w store.Writer
+		if create {
+			w = must[store.Writer](t)(s.Create(t.Context(), testHeader(subject)))
+		} else {
+			first = 2
+			newStored(t, s, subject, 2)
+			w = must[store.Writer](t)(s.Open(t.Context(), subject))
+		}
+		fail.Store(true)
+		if _, err := w.Append(t.Context(), []session.Event{withBlob(first)}); err == nil {
+			t.Fatal("saved")
+		}
+		if c := mustCollect(t, other); c.Kept.N != 1 && !create { // a new session is built again from the start
+			t.Fatalf("%+v", c)
+		}
+		fail.Store(false)
+		mustFlush(t, w)
+		mustAppend(t, w, []session.Event{withBlob(first)})
+		w.Close()
+		sound(t, other, subject, append(events(0, int(first)), withBlob(first)))
+	}
+}
+
+// Writers, forks, a packer and a collector at once.
+func TestCollectCrowd(t *testing.T) {
+	root := t.TempDir()
+	done := make(chan error)
+	const each, sessions = 12, 3
+	for k := range sessions {
+		s := openStore(t, root, nil)
+		id := session.ID(fmt.Sprint("crowd-", k))
+		go func() {
+			done <- func() error {
+				w, err := s.Create(context.Background(), testHeader(id))
+				for q := session.Seq(0); q < each && err == nil; q++ {
+					if q > 0 {
+						w, err = s.Open(context.Background(), id)
+					}
+					if err == nil {
+						_, err = w.Append(context.Background(), []session.Event{withBlob(q)})
+					}
+					if err == nil {
+						_, err = w.Flush(context.Background())
+						err = errors.Join(err, w.Close())
+					}
+					if q%4 == 3 && err == nil {
+						_, err = s.Pack(context.Background(), id)
+					}
+				}
+				return err
+			}()
+		}()
+	}
+	s := openStore(t, root, nil)
+	for left := sessions; left > 0; {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			left--
+		default:
+			if c := mustCollect(t, s); c.Removed.N > 0 || len(c.Unread) > 0 {
+				t.Fatalf("%+v", c)
+			}
+		}
+	}
+	var want []session.Event
+	for q := range session.Seq(each) {
+		want = append(want, withBlob(q))
+	}
+	for k := range sessions {
+		sound(t, s, session.ID(fmt.Sprint("crowd-", k)), want)
+	}
+}
+
+// The collecting process is killed before every call that changes something.
+func TestCollectKilled(t *testing.T) {
+	for k := 1; ; k++ {
+		root := t.TempDir()
+		s := openStore(t, root, nil)
+		newStored(t, s, subject, 1)
+		w := must[store.Writer](t)(s.Open(t.Context(), subject))
+		mustAppend(t, w, []session.Event{withBlob(1)})
+		w.Close()
+		rubbish(t, root, 3)
+		cmd := exec.Command(os.Args[0], root)
+		cmd.Env = append(os.Environ(), childEnv+"=collect", "STRANDLINE_TEST_KILL="+strconv.Itoa(k))
+		out, err := cmd.CombinedOutput()
+		if err != nil && !strings.Contains(err.Error(), "killed") {
+			t.Fatalf("%v: %s", err, out)
+		}
+		sound(t, s, subject, append(events(0, 1), withBlob(1)))
+		if c := mustCollect(t, s); c.Kept.N != 1 {
+			t.Fatalf("%+v", c)
+		}
+		if err := s.EachBlob(t.Context(), func(name string, _ int64) error {
+			b, err := s.GetBlob(t.Context(), name)
+			if err == nil && record.BlobName(b) != name || len(b) < 100 {
+				err = fmt.Errorf("%s is left: %q", name, b)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err == nil {
+			if k < 4 {
+				t.Fatalf("only %d calls", k)
+			}
+			break
+		}
+	}
+}
+
+// Between the listing and the reading of its files a session is packed.
+func TestCollectSeesMoved(t *testing.T) {
+	root := t.TempDir()
+	other := openStore(t, root, nil)
+	lives(t, other, 2, 2)
+	for q := session.Seq(4); q < 7; q++ {
+		w := must[store.Writer](t)(other.Open(t.Context(), subject))
+		mustAppend(t, w, []session.Event{withBlob(q)})
+		mustFlush(t, w)
+		w.Close()
+	}
+	var once atomic.Bool
+	s := openStore(t, root, vfs.Around(unsynced, func(c *vfs.Call, do func() error) error {
+		if c.Op == vfs.OpOpen && filepath.Base(c.Name) == segmentName(4) && once.CompareAndSwap(false, true) {
+			mustPack(t, other)
+		}
+		return do()
+	}))
+	if c := mustCollect(t, s); c.Removed.N != 0 || c.Kept.N != 3 || !once.Load() {
+		t.Fatalf("%+v", c)
+	}
+	sound(t, other, subject, append(events(0, 4), withBlob(4), withBlob(5), withBlob(6)))
+}
