@@ -237,6 +237,7 @@ func (j *joiner) join(ctx context.Context, group []segName, end session.Seq, lin
 	if _, err := s.settle(j.dir, j.keep, ""); err != nil { // a name that becomes free must not let an old claim through
 		return none, link, err
 	}
+	ctx = context.WithoutCancel(ctx) // what is left is little, and is taken away now or by the next joining only
 	for _, n := range group {
 		if err := j.retire(ctx, name, n); err != nil {
 			return none, link, err
