@@ -273,7 +273,9 @@ func (b *box) start(args ...string) *proc {
 func startCmd(t testing.TB, cmd *exec.Cmd) *proc {
 	t.Helper()
 	p := &proc{t: t, cmd: cmd, lines: make(chan string, 1<<16), errs: &bytes.Buffer{}}
-	cmd.Stderr = p.errs
+	if cmd.Stderr == nil { // else whoever set it reads it
+		cmd.Stderr = p.errs
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/store"
 	"github.com/strandline-dev/strandline/tool"
 )
 
@@ -171,7 +172,9 @@ func (t *chat) told(err error) error {
 		return err
 	}
 	f := explain("", err)
-	if f.exit == exitNotSaved || f.exit == exitBusy {
+	// What is not saved is kept, and saved with the next line if there is room by then. Who was fenced has nothing to
+	// go on with.
+	if f.exit == exitBusy || f.exit == exitNotSaved && (errors.Is(err, store.ErrFenced) || !errors.Is(err, store.ErrNotSaved)) {
 		return err
 	}
 	f.print(t.c.err, false)
