@@ -95,7 +95,7 @@ func (s *Store) holder(id session.ID) *store.Holder {
 // busy makes the error for a session that somebody else writes. A holder that has just taken the
 // lease gets a moment to say who it is.
 func (s *Store) busy(ctx context.Context, id session.ID) error {
-	for end := patience; ; end -= 2 * time.Millisecond {
+	for end := s.patience; ; end -= 2 * time.Millisecond {
 		if h := s.holder(id); h != nil || end <= 0 {
 			return &store.BusyError{ID: id, Holder: h}
 		}

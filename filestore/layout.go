@@ -32,7 +32,7 @@ const (
 	newSegment  = ".seg-"
 	defaultRoll = 16 << 20
 	maxSyncs    = 32
-	patience    = 100 * time.Millisecond // for locks that a probe holds for a moment
+	patience    = 100 * time.Millisecond
 )
 
 // Options are what a Store needs from outside.
@@ -63,6 +63,8 @@ type Store struct {
 	fs    vfs.FS
 	opt   Options
 	syncs chan struct{} // at most maxSyncs calls sync at a time: each blocks a thread
+
+	patience time.Duration // for locks that a probe holds for a moment
 
 	rooms sync.Pool // of *[]byte: where writers encode
 
@@ -114,7 +116,7 @@ func Open(root string, opt Options) (*Store, error) {
 		opt.SegmentBytes = defaultRoll
 	}
 	return &Store{
-		root: filepath.Clean(root), fs: opt.FS, opt: opt,
+		root: filepath.Clean(root), fs: opt.FS, opt: opt, patience: patience,
 		syncs: make(chan struct{}, maxSyncs), decoder: sync.OnceValue(newDecoder), writers: map[session.ID]*writer{},
 		dirs: map[string]bool{}, linked: place{seq: session.None},
 	}, nil

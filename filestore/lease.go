@@ -49,7 +49,7 @@ func (s *Store) takeLease(ctx context.Context, id session.ID) (*held, error) {
 			return nil, s.openError(id, path, err)
 		}
 		ok, err := f.TryLock(true)
-		for left := patience; err == nil && !ok; left -= 5 * time.Millisecond {
+		for left := s.patience; err == nil && !ok; left -= 5 * time.Millisecond {
 			if h := s.holder(id); h != nil && !s.gone(h) || left <= 0 {
 				f.Close()
 				return nil, &store.BusyError{ID: id, Holder: h}
@@ -109,15 +109,16 @@ func (s *Store) takeTail(ctx context.Context, id session.ID, dir string, exclusi
 	if exclusive {
 		mode = vfs.ReadWrite
 	}
-	for left := patience; ; {
+	vanished := 0
+	for left := s.patience; ; {
 		names, err := s.segmentNames(dir)
 		if err != nil || len(names) == 0 {
 			return nil, err
 		}
 		path := names[len(names)-1].in(dir)
 		f, err := s.fs.OpenFile(path, mode)
-		if errors.Is(err, fs.ErrNotExist) && left > 0 {
-			left -= 2 * time.Millisecond
+		if errors.Is(err, fs.ErrNotExist) && vanished < 10 {
+			vanished++ // list again
 			continue
 		}
 		if errors.Is(err, fs.ErrNotExist) {

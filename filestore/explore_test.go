@@ -1,0 +1,475 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+)
+
+const subjectDir = "/s/sessions/" + string(subject)
+
+// reading reads the session so many times, beside those who write it.
+func reading(times int) func(*actor) {
+	return func(a *actor) {
+		s := a.store()
+		for i := range times {
+			due := a.w.ackedSeqs()
+			for _, q := range due { // what must be seen is a part of the state
+				a.local = mix(a.local, int(q), a.w.acks[q])
+			}
+			snap, err := s.Read(context.Background(), subject)
+			if a.dead {
+				return
+			}
+			if err != nil {
+				if a.w.meddled == 0 || !errors.Is(err, store.ErrNotFound) {
+					a.w.fail("%s: %v", a.name, err)
+				}
+				continue
+			}
+			if (len(snap.Damage) > 0 || snap.Lost != nil) && a.w.meddled == 0 {
+				a.w.fail("%s read a damaged log: %+v, lost %v", a.name, snap.Damage, snap.Lost)
+			}
+			var got []session.Event
+			for ev, err := range snap.Prefix.Range(0, snap.Prefix.Len()) {
+				if a.dead {
+					return
+				}
+				if err != nil {
+					a.w.fail("%s: %v", a.name, err)
+					return
+				}
+				got = append(got, ev)
+			}
+			snap.Close()
+			a.w.holds("what "+a.name+" read", got, due)
+			if a.w.s.locks != noLock {
+				a.w.prefix(a.name+" read what it did not read again", a.seen, got)
+			}
+			a.seen = got
+			a.local = mix("read", i, a.made, digest(got))
+		}
+		a.done = true
+	}
+}
+
+func digest(evs []session.Event) uint64 {
+	h := uint64(0)
+	for _, ev := range evs {
+		h = mix(h, int(ev.Seq), []byte(ev.Data))
+	}
+	return h
+}
+
+// forking forks the session at what it finds to be its end.
+func forking(child session.ID) func(*actor) {
+	return func(a *actor) {
+		s, ctx := a.store(), context.Background()
+		snap, err := s.Read(ctx, subject)
+		if a.dead {
+			return
+		}
+		if err != nil {
+			a.w.fail("%s: %v", a.name, err)
+			return
+		}
+		n := snap.Pos.Next
+		snap.Close()
+		h, err := forkHeader(ctx, s, child, n-1)
+		if err == nil {
+			err = s.CreateFork(ctx, h, by(a.name, n, 1))
+		}
+		if a.dead {
+			return
+		}
+		if err != nil {
+			a.w.fail("%s: fork: %v", a.name, err)
+			return
+		}
+		a.child, a.done = child, true
+	}
+}
+
+// holds checks that the seqs that were acknowledged are in a log, by who acknowledged them.
+func (w *world) holds(what string, got []session.Event, seqs []session.Seq) {
+	for _, q := range seqs {
+		who := w.acks[q]
+		if who == "" {
+			continue // taken away
+		}
+		if int(q) >= len(got) || string(got[q].Data) != string(by(who, q, 1)[0].Data) {
+			w.fail("%s does not have seq %d, which was acknowledged by %s", what, q, who)
+			return
+		}
+	}
+}
+
+func (w *world) prefix(what string, a, b []session.Event) {
+	for i := range a {
+		if i >= len(b) || !same(a[i], b[i]) {
+			w.fail("%s: seq %d", what, i)
+			return
+		}
+	}
+}
+
+// checkEnd looks at what is left when all have ended.
+func checkEnd(w *world) {
+	if w.disk.names["/s/away"] != nil {
+		putBack.do(w)
+	}
+	if w.disk.names[subjectDir] == nil {
+		if len(w.acks) > 0 || w.deaths == 0 {
+			w.fail("the session is not there")
+		}
+		return
+	}
+	if w.disk.names[subjectDir+"/"+headerName] == nil {
+		recreate.do(w)
+	}
+	for _, a := range w.actors {
+		if n := len(a.locks); n > 0 {
+			w.fail("%s has ended and has %d locks", a.name, n)
+		}
+	}
+	o := testOptions()
+	o.FS = w.disk.mem.Process()
+	s, err := Open("/s", o)
+	if err != nil {
+		w.fail("%v", err)
+		return
+	}
+	s.locks, s.ready, s.patience = true, true, 0
+	got := w.endsWith(s, subject)
+	if w.wrong != "" {
+		return
+	}
+	w.holds("the log", got, w.ackedSeqs())
+	progress := w.deaths > 0 || w.meddled > 0
+	for _, a := range w.actors {
+		if a.seen != nil && w.s.locks != noLock {
+			w.prefix(a.name+" read what is not there in the end", a.seen, got)
+		}
+		if a.child != "" && w.s.locks != noLock {
+			child := w.endsWith(s, a.child)
+			if w.wrong == "" {
+				w.prefix("the fork is not what it was forked from", child[:len(child)-1], got)
+			}
+		}
+		progress = progress || a.done && a.seen == nil && a.child == ""
+	}
+	if !progress {
+		var ends []string
+		for _, a := range w.actors {
+			ends = append(ends, fmt.Sprintf("%s: done %v, fenced %v, refused %v: %v", a.name, a.done, a.fenced, a.refused, a.err))
+		}
+		w.fail("nobody could go on: %s", strings.Join(ends, "; "))
+		return
+	}
+	// The next life finds nothing in its way.
+	n := session.Seq(len(got))
+	next, err := s.Open(context.Background(), subject)
+	if err == nil {
+		_, err = next.Append(context.Background(), by("next", n, 1))
+	}
+	if err == nil {
+		_, err = next.Flush(context.Background())
+	}
+	if err != nil {
+		w.fail("the next life: %v", err)
+		return
+	}
+	next.Close()
+	w.prefix("the next life lost something", got, w.endsWith(s, subject))
+	list, _ := s.fs.ReadDir(subjectDir)
+	for _, e := range list {
+		if strings.HasPrefix(e.Name(), ".") {
+			w.fail("%s is left", e.Name())
+		}
+	}
+}
+
+// endsWith reads a session at the end.
+func (w *world) endsWith(s *Store, id session.ID) []session.Event {
+	snap, err := s.Read(context.Background(), id)
+	if err != nil {
+		w.fail("reading %s at the end: %v", id, err)
+		return nil
+	}
+	defer snap.Close()
+	if len(snap.Damage) > 0 || snap.Lost != nil || snap.Torn != nil {
+		w.fail("%s in the end: damage %+v, lost %v, torn %v", id, snap.Damage, snap.Lost, snap.Torn)
+	}
+	var got []session.Event
+	for ev, err := range snap.Prefix.Range(0, snap.Prefix.Len()) {
+		if err != nil {
+			w.fail("reading %s at the end: %v", id, err)
+			return nil
+		}
+		got = append(got, ev)
+	}
+	return got
+}
+
+// meddle is what somebody does who knows nothing of sessions.
+type meddle struct {
+	name string
+	may  func(*world) bool
+	do   func(*world)
+}
+
+func lastSegment(w *world) string {
+	last := ""
+	for name := range w.disk.names {
+		if filepath.Dir(name) == subjectDir && strings.HasSuffix(name, segSuffix) {
+			last = max(last, name)
+		}
+	}
+	return last
+}
+
+func there(name string) func(*world) bool {
+	return func(w *world) bool { return w.disk.names[name] != nil }
+}
+
+func isFile(w *world, name string) bool { return w.disk.names[name] != nil && !w.disk.names[name].dir }
+
+const header = subjectDir + "/" + headerName
+
+// lost excuses those who had acknowledged, or are about to, what is taken away.
+func (w *world) taken(from session.Seq) {
+	for q := range w.acks {
+		if q >= from {
+			delete(w.acks, q)
+		}
+	}
+	for _, a := range w.actors {
+		a.excused = true
+		a.seen = a.seen[:min(len(a.seen), int(from))]
+	}
+}
+
+var (
+	removeHeader = meddle{"removes session.json", there(header), func(w *world) { w.disk.remove(header) }}
+	recreate     = meddle{"makes session.json again",
+		func(w *world) bool { return w.disk.names[subjectDir] != nil && w.disk.names[header] == nil },
+		func(w *world) { w.disk.put(header, w.headerText()) }}
+	replaceHeader = meddle{"replaces session.json by a copy", there(header),
+		func(w *world) { w.disk.remove(header); w.disk.put(header, w.headerText()) }}
+	replaceLast = meddle{"replaces the last segment by a copy", func(w *world) bool { return lastSegment(w) != "" },
+		func(w *world) {
+			name := lastSegment(w)
+			b := w.disk.content(w.disk.names[name])
+			w.disk.remove(name)
+			w.disk.put(name, b)
+		}}
+	staleLast = meddle{"replaces the last segment by a copy without its last record",
+		func(w *world) bool {
+			last := lastSegment(w)
+			return last != "" && strings.Count(string(w.disk.content(w.disk.names[last])), "\n") > 2
+		},
+		func(w *world) {
+			name := lastSegment(w)
+			b := strings.SplitAfter(string(w.disk.content(w.disk.names[name])), "\n")
+			b = b[:len(b)-2] // behind the last line end is nothing
+			w.disk.remove(name)
+			w.disk.put(name, []byte(strings.Join(b, "")))
+			var first session.Seq
+			fmt.Sscanf(filepath.Base(name), "%d", &first)
+			w.taken(first + session.Seq(len(b)) - 1)
+		}}
+	removeLast = meddle{"removes the last segment",
+		func(w *world) bool {
+			last := lastSegment(w)
+			return last != "" && filepath.Base(last) != segmentName(0)
+		},
+		func(w *world) {
+			name := lastSegment(w)
+			w.disk.remove(name)
+			var first session.Seq
+			fmt.Sscanf(filepath.Base(name), "%d", &first)
+			w.taken(first)
+		}}
+	moveAway = meddle{"moves the session's directory away", there(subjectDir), func(w *world) {
+		if err := w.disk.god.RenameNoReplace(subjectDir, "/s/away"); err != nil {
+			panic(err)
+		}
+		w.disk.move(subjectDir, "/s/away")
+	}}
+	putBack = meddle{"puts a copy of it back",
+		func(w *world) bool { return w.disk.names["/s/away"] != nil && w.disk.names[subjectDir] == nil },
+		func(w *world) {
+			if err := w.disk.god.Mkdir(subjectDir); err != nil {
+				panic(err)
+			}
+			w.disk.made++
+			w.disk.appear(subjectDir, fmt.Sprint("meddled ", w.disk.made), nil)
+			for _, name := range w.disk.mem.Names() {
+				if rest, ok := strings.CutPrefix(name, "/s/away/"); ok {
+					w.disk.put(subjectDir+"/"+rest, w.disk.content(w.disk.names[name]))
+				}
+			}
+		}}
+	removeAnnouncement = meddle{"removes the announcement", there("/s/live/" + string(subject) + ".json"),
+		func(w *world) { w.disk.remove("/s/live/" + string(subject) + ".json") }}
+)
+
+var errNoHeader = fs.ErrNotExist
+
+func (w *world) headerText() []byte {
+	for _, n := range w.disk.nodes {
+		if strings.HasSuffix(n.key, headerName) {
+			return w.disk.content(n)
+		}
+	}
+	panic(errNoHeader)
+}
+
+type lives = []func(*actor)
+
+var scripts = []script{
+	{name: "two lives", about: "opens, appends and flushes twice; opens, appends and flushes twice",
+		lives: lives{living(1, 1), living(1, 1)}, deaths: 2, stored: 2},
+	{name: "three lives", about: "opens, appends and flushes once; opens, appends and flushes once; opens, appends and flushes once",
+		lives: lives{living(1), living(1), living(1)}, deaths: 3, stored: 2},
+	{name: "three create", about: "creates, appends and flushes twice; creates, appends and flushes once; creates, appends and flushes once",
+		lives: lives{creating(1, 1), creating(1), creating(1)}, deaths: 3},
+	{name: "two lives, no lease", about: "opens, appends and flushes twice; opens, appends and flushes once",
+		lives: lives{living(1, 1), living(1)}, locks: noLease, deaths: 2, stored: 2},
+	{name: "two lives, no lock", about: "opens, appends and flushes twice; opens, appends and flushes once",
+		lives: lives{living(1, 1), living(1)}, locks: noLock, deaths: 2, stored: 2},
+	{name: "two long lives, no lock", about: "opens, appends and flushes twice; opens, appends and flushes twice",
+		lives: lives{living(1, 1), living(1, 1)}, locks: noLock, deaths: 2, stored: 2, long: true},
+	{name: "three lives, no lease", about: "opens, appends and flushes once; opens, appends and flushes once; opens, appends and flushes once",
+		lives: lives{living(1), living(1), living(1)}, locks: noLease, deaths: 3, stored: 2, long: true},
+	{name: "three lives, no lock", about: "opens, appends and flushes once; opens, appends and flushes once; opens, appends and flushes once",
+		lives: lives{living(1), living(1), living(1)}, locks: noLock, deaths: 3, stored: 2, long: true},
+	{name: "three lives, no lock, two switches", about: "opens, appends and flushes once; opens, appends and flushes once; opens, appends and flushes once",
+		lives: lives{living(1), living(1), living(1)}, locks: noLock, stored: 2, switches: 2},
+	{name: "life and reader", about: "opens, appends and flushes twice; reads twice",
+		lives: lives{living(1, 2), reading(2)}, deaths: 1, stored: 2},
+	{name: "two lives and reader, no lease", about: "opens, appends and flushes once; opens, appends and flushes once; reads once",
+		lives: lives{living(1), living(1), reading(1)}, locks: noLease, stored: 2, long: true},
+	{name: "two lives and reader, no lock", about: "opens, appends and flushes once; opens, appends and flushes once; reads once",
+		lives: lives{living(1), living(1), reading(1)}, locks: noLock, stored: 2, long: true},
+	{name: "life and fork", about: "opens, appends and flushes twice; forks at the end",
+		lives: lives{living(1, 1), forking("child")}, deaths: 2, stored: 2},
+	{name: "life and two forks of one name", about: "opens, appends and flushes once; forks at the end; forks at the end",
+		lives: lives{living(1), forking("child"), forking("child")}, deaths: 1, stored: 2, long: true},
+	{name: "rolling", about: "opens, appends and flushes three times; opens, appends and flushes once (a new segment for each batch)",
+		lives: lives{living(1, 1, 1), living(1)}, deaths: 2, stored: 2, roll: 400},
+	{name: "rolling, no lock", about: "opens, appends and flushes twice; opens, appends and flushes once (a new segment for each batch)",
+		lives: lives{living(1, 1), living(1)}, locks: noLock, deaths: 1, stored: 2, roll: 300, long: true},
+	{name: "rolling and reader", about: "opens, appends and flushes twice; reads twice (a new segment for each batch)",
+		lives: lives{living(1, 1), reading(2)}, deaths: 1, stored: 2, roll: 300},
+	{name: "a sync fails, no lease", about: "opens, appends and flushes twice; opens, appends and flushes once (a sync of the first fails)",
+		lives: lives{living(1, 2), living(1)}, locks: noLease, deaths: 1, stored: 2, failSync: [3]int{3}},
+	{name: "a sync fails, no lock", about: "opens, appends and flushes twice; opens, appends and flushes once (a sync of the first fails)",
+		lives: lives{living(1, 2), living(1)}, locks: noLock, deaths: 1, stored: 2, failSync: [3]int{3}},
+	{name: "a sync fails, and reader", about: "opens, appends and flushes twice; reads twice (a sync of the first fails)",
+		lives: lives{living(1, 2), reading(2)}, deaths: 1, stored: 2, failSync: [3]int{3}},
+	{name: "session.json removed, made again, replaced", about: "opens, appends and flushes once; opens, appends and flushes once",
+		lives: lives{living(1), living(1)}, stored: 2,
+		meddles: []meddle{removeHeader, recreate, replaceHeader}, meddling: 2, long: true},
+	{name: "session.json replaced", about: "opens, appends and flushes once; opens, appends and flushes once",
+		lives: lives{living(1), living(1)}, stored: 2, meddles: []meddle{replaceHeader}, meddling: 1},
+	{name: "the last segment replaced", about: "opens, appends and flushes once; opens, appends and flushes once",
+		lives: lives{living(1), living(1)}, stored: 2,
+		meddles: []meddle{replaceLast, replaceHeader}, meddling: 2, long: true},
+	{name: "the last segment replaced by an old copy", about: "opens, appends and flushes twice; opens, appends and flushes once",
+		lives: lives{living(1, 1), living(1)}, stored: 2,
+		meddles: []meddle{staleLast, replaceHeader}, meddling: 2, long: true},
+	{name: "the last segment removed", about: "opens, appends and flushes once; opens, appends and flushes once",
+		lives: lives{living(1), living(1)}, stored: 2,
+		meddles: []meddle{removeLast, replaceHeader}, meddling: 2, long: true},
+	{name: "the directory moved away and a copy put back", about: "opens, appends and flushes once; opens, appends and flushes once",
+		lives: lives{living(1), living(1)}, stored: 2,
+		meddles: []meddle{moveAway, putBack}, meddling: 2, long: true},
+	{name: "the announcement removed", about: "opens, appends and flushes once; opens, appends and flushes once",
+		lives: lives{living(1), living(1)}, stored: 2,
+		meddles: []meddle{removeAnnouncement}, meddling: 1, loud: true, long: true},
+}
+
+// TestExplore runs the scripts, the long ones too with STRANDLINE_EXPLORE=long, and keeps the table in docs/format.md.
+func TestExplore(t *testing.T) {
+	if underRace {
+		t.Skip("the explorer runs one process at a time: it is run without the race detector")
+	}
+	long := os.Getenv("STRANDLINE_EXPLORE") == "long"
+	rows := map[string]result{}
+	for _, s := range scripts {
+		if !s.long || long {
+			t.Run(s.name, func(t *testing.T) { rows[s.name] = runScript(t, &s) })
+		}
+	}
+	if !t.Failed() {
+		explored(t, rows)
+	}
+}
+
+// row is a line of the table without its figures.
+func (s *script) row() string {
+	var meddles []string
+	for _, m := range s.meddles {
+		meddles = append(meddles, m.name)
+	}
+	can := "-"
+	if len(meddles) > 0 {
+		can = fmt.Sprintf("%d of: %s", s.meddling, strings.Join(meddles, "; "))
+	}
+	bound := "all"
+	if s.switches > 0 {
+		bound = fmt.Sprintf("at most %d switches between processes that could go on", s.switches)
+	}
+	return fmt.Sprintf("| %s | %s | %s | %d | %s | %s |", s.name, s.about, s.locks, s.deaths, can, bound)
+}
+
+// explored holds the table against what was run. Figures may drift by half: a call more or less changes them.
+func explored(t *testing.T, rows map[string]result) {
+	const path, begin, end = "../docs/format.md", "<!-- explored -->\n", "<!-- /explored -->"
+	doc, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok1 := strings.Cut(string(doc), begin)
+	old, after, ok2 := strings.Cut(rest, end)
+	if !ok1 || !ok2 {
+		t.Fatalf("%s has no table of what was explored", path)
+	}
+	table := "| script | processes | locks that work | deaths | meddling | schedules | states | how many schedules |\n|---|---|---|---|---|---|---|---|\n"
+	for _, s := range scripts {
+		was, figures := "", ""
+		for line := range strings.Lines(old) {
+			if rest, ok := strings.CutPrefix(line, s.row()); ok {
+				was, figures = line, rest
+			}
+		}
+		r, ran := rows[s.name]
+		var states int
+		var schedules float64
+		fmt.Sscanf(figures, " %d | %g |", &states, &schedules)
+		switch {
+		case ran && (was == "" || states < r.states/2 || states > r.states*2):
+			if !*update {
+				t.Errorf("%s: the table has %q, explored were %d states and %.0e schedules (run with -update)", s.name, was, r.states, r.schedules)
+			}
+			was = fmt.Sprintf("%s %d | %.0e |\n", s.row(), r.states, r.schedules)
+		case was == "" && s.long:
+			continue // never run to its end
+		}
+		table += was
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(before+begin+table+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

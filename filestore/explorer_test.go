@@ -1,0 +1,683 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
+)
+
+// The interleaving explorer. A script is a few processes on one disk; each runs until it is about to make a call
+// that another can notice, and gives the baton back. Whoever holds it chooses who goes on, who dies, or what a
+// careless person does to the files. Every choice at every state is tried; a state that was met before, by another way,
+// is not tried again: a state is the disk with its locks, and for each process all that it was ever told, so what
+// follows from it is the same. The number of ways, which are the schedules, is the number of paths through
+// the states.
+
+// script is what is explored.
+type script struct {
+	name     string
+	about    string // how the table calls it
+	lives    []func(*actor)
+	locks    lockMode
+	meddles  []meddle
+	meddling int // at most so many of them in one schedule
+	deaths   int // at most so many in one schedule
+	switches int // at most so many times a process is left that could go on; 0: any number
+	roll     int64
+	failSync [3]int // which sync of a process fails
+	loud     bool   // announcements count as well
+	stored   int    // events that are there at the beginning
+	long     bool   // only when it is asked for
+}
+
+type lockMode int
+
+const (
+	allLocks lockMode = iota
+	noLease           // locks on session.json protect nothing
+	noLock            // no lock protects anything
+)
+
+func (m lockMode) String() string {
+	return [...]string{"all work", "none on session.json", "none"}[m]
+}
+
+func (s *script) lockless(name string) bool {
+	return s.locks == noLock || s.locks == noLease && filepath.Base(name) == headerName
+}
+
+// world is one run of a script.
+type world struct {
+	s      *script
+	disk   *disk
+	actors []*actor
+	back   chan struct{} // the baton comes back
+	acks   map[session.Seq]string
+	loud   bool
+	wrong  string // the first invariant that was broken
+
+	deaths, meddled, switches int
+	meddles                   []int // by kind
+	last                      int   // who made the last step
+	lastRead                  int   // the same, if it changed nothing
+	trace                     []string
+	tracing                   bool
+}
+
+func (w *world) fail(format string, args ...any) {
+	if w.wrong == "" {
+		w.wrong = fmt.Sprintf(format, args...)
+	}
+}
+
+// actor is a process.
+type actor struct {
+	w    *world
+	name string
+	n    int
+	proc *vfs.Process
+	fs   explorerFS
+	run  func(*actor)
+
+	turn     chan struct{}
+	started  bool
+	ended    bool
+	dead     bool
+	op       string // the call that is due
+	reads    bool   // it changes nothing
+	local    uint64 // all that it was told
+	made     int
+	syncs    int
+	failSync int
+	public   map[*node]bool
+	locks    map[*explorerFile]bool
+
+	// What it believes.
+	owner    bool             // it is between open and close, and was not fenced
+	segments map[string]*node // which it linked
+	busy     bool             // with a batch
+	excused  bool             // what it writes was taken away meanwhile
+	acked    int
+	fenced   bool
+	refused  bool
+	done     bool
+	err      error
+	seen     []session.Event // by a reader
+	child    session.ID
+}
+
+func (a *actor) yield(op vfs.Op, name string) {
+	if a.dead {
+		return
+	}
+	switch op {
+	case vfs.OpOpen, vfs.OpReadDir, vfs.OpStat, vfs.OpRead, vfs.OpHasWriter:
+		a.reads = true
+	default:
+		a.reads = false
+	}
+	if a.w.tracing {
+		a.op = string(op) + " " + strings.TrimPrefix(name, "/s/sessions/"+string(subject)+"/")
+	}
+	a.w.back <- struct{}{}
+	<-a.turn
+}
+
+// linked is called when a claim has come to the name of a segment.
+func (a *actor) linked(n *node, name string) {
+	a.public[n] = true
+	if !strings.HasSuffix(name, segSuffix) {
+		return
+	}
+	a.segments[name] = n
+	if a.w.s.locks == noLock {
+		return
+	}
+	for f, exclusive := range a.locks {
+		if f.n == n && exclusive {
+			return
+		}
+	}
+	a.w.fail("%s linked %s without having it locked", a.name, filepath.Base(name))
+}
+
+// step lets a go on to its next call, or to its end.
+func (a *actor) step() {
+	if !a.started {
+		a.started = true
+		go func() {
+			<-a.turn
+			a.run(a)
+			a.ended = true
+			a.op = "end"
+			a.w.back <- struct{}{}
+		}()
+	}
+	a.turn <- struct{}{}
+	<-a.w.back
+}
+
+func (a *actor) kill() {
+	a.proc.Kill()
+	for f := range a.locks {
+		a.w.disk.toggle(f.lock)
+	}
+	a.locks = nil
+	a.owner = false
+	a.dead = true // every further call fails at once, without the baton
+	if a.started {
+		a.step()
+	}
+	a.ended = true
+	a.local = mix("dead")
+}
+
+func (w *world) ready() bool {
+	return slices.ContainsFunc(w.actors, func(a *actor) bool { return !a.ended })
+}
+
+func (w *world) sum() uint64 {
+	h := w.disk.sum
+	for _, a := range w.actors {
+		h = mix(h, a.local, a.ended, a.busy && a.excused)
+	}
+	for _, k := range w.meddles {
+		h = mix(h, k)
+	}
+	last := 0
+	if w.s.switches > 0 {
+		last = w.last
+	}
+	h = mix(h, w.deaths, w.switches, last)
+	for _, seq := range w.ackedSeqs() {
+		h = mix(h, int(seq), w.acks[seq])
+	}
+	return h
+}
+
+func (w *world) ackedSeqs() []session.Seq {
+	var out []session.Seq
+	for seq := session.Seq(0); len(out) < len(w.acks); seq++ {
+		if _, ok := w.acks[seq]; ok {
+			out = append(out, seq)
+		}
+	}
+	return out
+}
+
+// choice is a step of an actor, its death, or a meddling.
+type choice struct {
+	who    int
+	kill   bool
+	meddle int // who is -1
+}
+
+func (w *world) choices() []choice {
+	var out []choice
+	left := -1 // who would be left if another went on
+	if w.s.switches > 0 && w.last >= 0 && !w.actors[w.last].ended {
+		left = w.last
+	}
+	for i, a := range w.actors {
+		if a.ended {
+			continue
+		}
+		// Two reads beside each other are tried in one order: the other leads to the same state.
+		twice := w.lastRead > i && a.reads && w.s.switches == 0
+		if !twice && (left < 0 || left == i || w.switches < w.s.switches) {
+			out = append(out, choice{who: i})
+		}
+		// To die before a read is to die before the next change.
+		if w.deaths < w.s.deaths && a.started && !a.reads {
+			out = append(out, choice{who: i, kill: true})
+		}
+	}
+	if !w.ready() {
+		return nil
+	}
+	if w.meddled < w.s.meddling {
+		for i, m := range w.s.meddles {
+			if m.may(w) {
+				out = append(out, choice{who: -1, meddle: i})
+			}
+		}
+	}
+	return out
+}
+
+func (w *world) take(c choice) {
+	if w.tracing {
+		switch {
+		case c.who < 0:
+			w.trace = append(w.trace, "meddler: "+w.s.meddles[c.meddle].name)
+		case c.kill:
+			w.trace = append(w.trace, w.actors[c.who].name+": dies before "+w.actors[c.who].op)
+		default:
+			w.trace = append(w.trace, w.actors[c.who].name+": "+w.actors[c.who].op)
+		}
+	}
+	w.lastRead = -1
+	switch {
+	case c.who < 0:
+		w.meddled++
+		w.meddles[c.meddle]++
+		w.s.meddles[c.meddle].do(w)
+	case c.kill:
+		w.deaths++
+		w.actors[c.who].kill()
+	default:
+		if w.s.switches > 0 && w.last >= 0 && w.last != c.who && !w.actors[w.last].ended {
+			w.switches++
+		}
+		w.last = c.who
+		if w.actors[c.who].reads {
+			w.lastRead = c.who
+		}
+		w.actors[c.who].step()
+	}
+}
+
+// explorer is one exploration.
+type explorer struct {
+	s      *script
+	base   *vfs.Mem
+	seen   map[uint64]float64 // state -> schedules from there
+	end    func(*world)
+	steps  int
+	failed *world
+	path   []choice
+}
+
+// result is what the table says.
+type result struct {
+	states    int
+	schedules float64
+}
+
+func (e *explorer) start() *world {
+	w := &world{s: e.s, disk: newDisk(e.base.Clone()), back: make(chan struct{}), acks: map[session.Seq]string{}, last: -1, lastRead: -1,
+		loud: e.s.loud, meddles: make([]int, len(e.s.meddles))}
+	for i, run := range e.s.lives {
+		a := &actor{w: w, n: i, name: string(rune('A' + i)), proc: w.disk.mem.Process(), run: run, turn: make(chan struct{}),
+			public: map[*node]bool{}, locks: map[*explorerFile]bool{}, segments: map[string]*node{}, failSync: e.s.failSync[i]}
+		a.fs = explorerFS{a}
+		a.op = "begin"
+		w.actors = append(w.actors, a)
+	}
+	return w
+}
+
+// finish ends what still runs.
+func (w *world) finish() {
+	for _, a := range w.actors {
+		if !a.ended {
+			a.kill()
+		}
+	}
+}
+
+type frame struct {
+	state   uint64
+	choices []choice
+	next    int
+	count   float64
+}
+
+// explore tries every schedule.
+func (e *explorer) explore() result {
+	var frames []*frame
+	w := e.start()
+	push := func() bool { // false: nothing new
+		st := w.sum()
+		top := func() *frame { return frames[len(frames)-1] }
+		if n, ok := e.seen[st]; ok {
+			if len(frames) > 0 {
+				top().count += n
+			}
+			return false
+		}
+		if w.wrong != "" {
+			return false
+		}
+		cs := w.choices()
+		if !w.ready() {
+			e.end(w)
+			e.seen[st] = 1
+			if len(frames) > 0 {
+				top().count++
+			}
+			return false
+		}
+		frames = append(frames, &frame{state: st, choices: cs})
+		return true
+	}
+	push()
+
+	for len(frames) > 0 {
+		f := frames[len(frames)-1]
+		if w == nil && f.next < len(f.choices) { // go back to f
+			w = e.start()
+			for _, g := range frames[:len(frames)-1] {
+				w.take(g.choices[g.next-1])
+				e.steps++
+			}
+		}
+		if f.next == len(f.choices) {
+			e.seen[f.state] = f.count
+			frames = frames[:len(frames)-1]
+			if len(frames) > 0 {
+				frames[len(frames)-1].count += f.count
+			}
+			if w != nil {
+				w.finish()
+				w = nil
+			}
+			continue
+		}
+		c := f.choices[f.next]
+		f.next++
+		w.take(c)
+		e.steps++
+		grew := push()
+		if w.wrong != "" {
+			e.failed = w
+			for _, g := range frames {
+				e.path = append(e.path, g.choices[min(g.next, len(g.choices))-1])
+			}
+			w.finish()
+			return result{len(e.seen), 0}
+		}
+		if !grew {
+			w.finish()
+			w = nil
+		}
+	}
+	return result{len(e.seen), e.seen[e.start().sum()]}
+}
+
+// replay runs a path again and tells it.
+func (e *explorer) replay(path []choice) *world {
+	w := e.start()
+	w.tracing = true
+	for _, c := range path {
+		w.take(c)
+	}
+	return w
+}
+
+// shorten drops choices from a path that breaks an invariant, as long as it still does: what a person reads.
+func (e *explorer) shorten(path []choice, why string) []choice {
+	breaks := func(p []choice) (string, bool) {
+		w := e.start()
+		defer w.finish()
+		for _, c := range p {
+			if c.who >= 0 && w.actors[c.who].ended || c.who < 0 && !e.s.meddles[c.meddle].may(w) {
+				return "", false
+			}
+			w.take(c)
+			if w.wrong != "" {
+				return w.wrong, true
+			}
+		}
+		for w.ready() { // let the rest run
+			for i, a := range w.actors {
+				if !a.ended {
+					w.take(choice{who: i})
+					break
+				}
+			}
+		}
+		if w.wrong == "" {
+			e.end(w)
+		}
+		return w.wrong, w.wrong != ""
+	}
+	switches := func(p []choice) (n int) {
+		for i := 1; i < len(p); i++ {
+			if p[i].who != p[i-1].who {
+				n++
+			}
+		}
+		return n
+	}
+	for better := true; better; {
+		better = false
+		for n := len(path); n > 0 && !better; n-- { // a shorter beginning
+			if got, _ := breaks(path[:n-1]); got == why {
+				path, better = slices.Clone(path[:n-1]), true
+			} else {
+				break
+			}
+		}
+		for i := 0; i+1 < len(path) && !better; i++ { // fewer switches
+			p := slices.Clone(path)
+			p[i], p[i+1] = p[i+1], p[i]
+			if got, _ := breaks(p); got == why && switches(p) < switches(path) {
+				path, better = p, true
+			}
+		}
+	}
+	return path
+}
+
+// explorerBase makes the disk that the script begins with.
+func explorerBase(t testing.TB, s *script) *vfs.Mem {
+	m := vfs.NewMem(vfs.MemOptions{})
+	st := openStore(t, "/s", m.Process())
+	if err := st.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	if s.stored > 0 {
+		newStored(t, st, subject, s.stored)
+	}
+	return m
+}
+
+func cpu() time.Duration {
+	var u syscall.Rusage
+	syscall.Getrusage(0, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func runScript(t *testing.T, s *script) result {
+	old := runtime.GOMAXPROCS(1) // the baton is handed over without waking anybody
+	defer runtime.GOMAXPROCS(old)
+	began := cpu()
+	e := &explorer{s: s, base: explorerBase(t, s), seen: map[uint64]float64{}, end: checkEnd}
+	r := e.explore()
+	if e.failed != nil {
+		why := e.failed.wrong
+		w := e.replay(e.shorten(e.path, why))
+		for w.wrong == "" && w.ready() {
+			for i, a := range w.actors {
+				if !a.ended {
+					w.take(choice{who: i})
+					break
+				}
+			}
+		}
+		t.Errorf("%s: %s\nthe schedule:\n  %s\nthe disk then:\n  %s", s.name, why, strings.Join(w.trace, "\n  "),
+			strings.Join(w.disk.mem.Names(), "\n  "))
+		w.finish()
+	}
+	t.Logf("%s: %d states, %.2g schedules, %d steps, %v", s.name, r.states, r.schedules, e.steps, cpu()-began)
+	return r
+}
+
+// store returns the store as the process sees it.
+func (a *actor) store() *Store {
+	o := testOptions()
+	o.FS, o.PID, o.Program = a.fs, a.n+1, a.name
+	o.Rand = rand.NewChaCha8([32]byte{byte(a.n + 1)})
+	o.SegmentBytes = a.w.s.roll
+	s, err := Open("/s", o)
+	if err != nil {
+		panic(err)
+	}
+	s.locks, s.ready, s.patience = true, true, 0
+	return s
+}
+
+// living opens the session and appends and acknowledges batches.
+func living(batches ...int) func(*actor) {
+	return func(a *actor) {
+		w, err := a.store().Open(context.Background(), subject)
+		a.write(w, err, batches)
+	}
+}
+
+// creating is a life of a session that is not there yet.
+func creating(batches ...int) func(*actor) {
+	return func(a *actor) {
+		w, err := a.store().Create(context.Background(), testHeader(subject))
+		a.write(w, err, batches)
+	}
+}
+
+func (a *actor) write(w store.Writer, err error, batches []int) {
+	if a.dead {
+		return
+	}
+	if err != nil {
+		a.answered(err)
+		return
+	}
+	if w.(*writer).lease != nil { // a creator owns nothing before it has made the session
+		a.opens()
+	}
+	defer w.Close()
+	next := w.(*writer).next.Next
+	for i, n := range batches {
+		a.settles(w.(*writer), "batch", i)
+		evs := by(a.name, next, n)
+		var pos store.Pos
+		a.busy, a.excused = true, false
+		for try := range 4 {
+			if _, err = w.Append(context.Background(), evs); err == nil {
+				a.settles(w.(*writer), "written", i, try)
+				pos, err = w.Flush(context.Background())
+			}
+			if a.dead || !errors.Is(err, store.ErrNotSaved) {
+				break
+			}
+			if try == 3 {
+				a.w.fail("%s gave up: %v", a.name, err)
+			}
+		}
+		if a.dead {
+			return
+		}
+		if err != nil {
+			a.answered(err)
+			return
+		}
+		a.busy = false
+		a.acknowledge(next, pos.Next)
+		next = pos.Next
+	}
+	a.done, a.owner = true, false
+	a.settles(w.(*writer), "closing")
+}
+
+// settles forgets how the process came to be what it is, when that can be told: all that a writer decides by is in
+// its fields. Ways that differ in what was seen on the way, but not in what was made of it, are one state.
+func (a *actor) settles(w *writer, phase ...any) {
+	if a.dead || w.try != nil {
+		return
+	}
+	key := func(h *held) any {
+		if h == nil {
+			return nil
+		}
+		return h.f.(*explorerFile).n.key + h.path
+	}
+	vs := append(phase, a.made, a.syncs, key(w.lease), key(w.tail), int(w.tailSize), w.tailSeg, int(w.tailMark), w.tailSafe, w.tailNamed,
+		w.tailBad, len(w.lost), w.ann == nil, w.broken, w.looked, w.unsynced, w.kept)
+	for _, pos := range []store.Pos{w.next, w.synced, w.acked} {
+		vs = append(vs, int(pos.Next), pos.Link[:])
+	}
+	for _, g := range w.segs {
+		vs = append(vs, g.path, int(g.first), int(g.end), g.prev[:], int(g.off), int(g.stop), len(g.marks))
+	}
+	for _, h := range w.own {
+		vs = append(vs, key(h))
+	}
+	a.local = mix(vs...)
+}
+
+// answered takes the answer that ends a life.
+func (a *actor) answered(err error) {
+	a.owner, a.err = false, err
+	meddled := a.w.meddled > 0
+	switch {
+	case errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrExists):
+		a.refused = true
+	case errors.Is(err, store.ErrFenced):
+		a.fenced = true
+		if a.w.s.locks == allLocks && !meddled {
+			a.w.fail("%s was fenced though every lock works: %v", a.name, err)
+		}
+	case meddled && (errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrDamaged)):
+		a.refused = true // a file was taken away
+	default:
+		a.w.fail("%s: %v", a.name, err)
+	}
+}
+
+// opens checks that no other believes the same, as far as the locks that work forbid it.
+func (a *actor) opens() {
+	a.owner = true
+	if a.w.s.locks == noLock {
+		return
+	}
+	for _, b := range a.w.actors {
+		if b == a || !b.owner {
+			continue
+		}
+		if a.w.s.locks == allLocks && a.w.meddled == 0 {
+			a.w.fail("%s opened the session while %s has it", a.name, b.name)
+			continue
+		}
+		for name, n := range b.segments {
+			if a.w.disk.names[name] == n && !b.passed() {
+				a.w.fail("%s opened the session while %s writes %s", a.name, b.name, filepath.Base(name))
+			}
+		}
+	}
+}
+
+// passed reports whether the last segment is not this life's any more.
+func (a *actor) passed() bool {
+	last := ""
+	for name := range a.w.disk.names {
+		if filepath.Dir(name) == "/s/sessions/"+string(subject) && strings.HasSuffix(name, segSuffix) {
+			last = max(last, name)
+		}
+	}
+	return a.segments[last] == nil || a.segments[last] != a.w.disk.names[last]
+}
+
+func (a *actor) acknowledge(from, to session.Seq) {
+	if a.excused {
+		return
+	}
+	for q := from; q < to; q++ {
+		if other := a.w.acks[q]; other != "" {
+			a.w.fail("seq %d was acknowledged by %s and by %s", q, other, a.name)
+		}
+		a.w.acks[q] = a.name
+		a.acked++
+	}
+}
