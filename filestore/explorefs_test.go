@@ -71,7 +71,7 @@ type disk struct {
 	made  int // by the meddler
 }
 
-func newDisk(mem *vfs.Mem) *disk {
+func mirrorOf(mem *vfs.Mem) *disk {
 	d := &disk{mem: mem, god: mem.Process(), names: map[string]*node{}}
 	for _, name := range mem.Names() {
 		d.appear(name, "was "+name, nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
@@ -107,8 +108,6 @@ type actor struct {
 	// What it believes.
 	owner    bool             // it is between open and close, and was not fenced
 	segments map[string]*node // which it linked
-	busy     bool             // with a batch
-	excused  bool             // what it writes was taken away meanwhile
 	acked    int
 	fenced   bool
 	refused  bool
@@ -191,7 +190,7 @@ func (w *world) ready() bool {
 func (w *world) sum() uint64 {
 	h := w.disk.sum
 	for _, a := range w.actors {
-		h = mix(h, a.local, a.ended, a.busy && a.excused)
+		h = mix(h, a.local, a.ended)
 	}
 	for _, k := range w.meddles {
 		h = mix(h, k)
@@ -307,7 +306,7 @@ type result struct {
 }
 
 func (e *explorer) start() *world {
-	w := &world{s: e.s, disk: newDisk(e.base.Clone()), back: make(chan struct{}), acks: map[session.Seq]string{}, last: -1, lastRead: -1,
+	w := &world{s: e.s, disk: mirrorOf(e.base.Clone()), back: make(chan struct{}), acks: map[session.Seq]string{}, last: -1, lastRead: -1,
 		loud: e.s.loud, meddles: make([]int, len(e.s.meddles))}
 	for i, run := range e.s.lives {
 		a := &actor{w: w, n: i, name: string(rune('A' + i)), proc: w.disk.mem.Process(), run: run, turn: make(chan struct{}),
@@ -328,7 +327,7 @@ func (w *world) finish() {
 	}
 }
 
-type frame struct {
+type branching struct {
 	state   uint64
 	choices []choice
 	next    int
@@ -337,11 +336,11 @@ type frame struct {
 
 // explore tries every schedule.
 func (e *explorer) explore() result {
-	var frames []*frame
+	var frames []*branching
 	w := e.start()
 	push := func() bool { // false: nothing new
 		st := w.sum()
-		top := func() *frame { return frames[len(frames)-1] }
+		top := func() *branching { return frames[len(frames)-1] }
 		if n, ok := e.seen[st]; ok {
 			if len(frames) > 0 {
 				top().count += n
@@ -360,7 +359,7 @@ func (e *explorer) explore() result {
 			}
 			return false
 		}
-		frames = append(frames, &frame{state: st, choices: cs})
+		frames = append(frames, &branching{state: st, choices: cs})
 		return true
 	}
 	push()
@@ -563,7 +562,6 @@ func (a *actor) write(w store.Writer, err error, batches []int) {
 		a.settles(w.(*writer), "batch", i)
 		evs := by(a.name, next, n)
 		var pos store.Pos
-		a.busy, a.excused = true, false
 		for try := range 4 {
 			if _, err = w.Append(context.Background(), evs); err == nil {
 				a.settles(w.(*writer), "written", i, try)
@@ -583,7 +581,6 @@ func (a *actor) write(w store.Writer, err error, batches []int) {
 			a.answered(err)
 			return
 		}
-		a.busy = false
 		a.acknowledge(next, pos.Next)
 		next = pos.Next
 	}
@@ -629,7 +626,7 @@ func (a *actor) answered(err error) {
 		if a.w.s.locks == allLocks && !meddled {
 			a.w.fail("%s was fenced though every lock works: %v", a.name, err)
 		}
-	case meddled && (errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrDamaged)):
+	case meddled && (errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrDamaged) || errors.Is(err, fs.ErrNotExist)):
 		a.refused = true // a file was taken away
 	default:
 		a.w.fail("%s: %v", a.name, err)
@@ -670,9 +667,6 @@ func (a *actor) passed() bool {
 }
 
 func (a *actor) acknowledge(from, to session.Seq) {
-	if a.excused {
-		return
-	}
 	for q := from; q < to; q++ {
 		if other := a.w.acks[q]; other != "" {
 			a.w.fail("seq %d was acknowledged by %s and by %s", q, other, a.name)

@@ -359,34 +359,32 @@ func (w *writer) settle(end session.Seq) ([]segName, error) {
 	return w.s.settle(w.dir, end, mine)
 }
 
-// settle is that of a writer whose own claim is mine.
+// settle is that of a writer whose own claim is mine. Only what the first listing shows is taken away: a claim that
+// is newer was made by somebody who has yet to find that the log has grown, or whose records are the same.
 func (s *Store) settle(dir string, end session.Seq, mine string) ([]segName, error) {
-	for again := true; ; {
-		list, err := s.fs.ReadDir(dir)
-		if err != nil {
+	list, err := s.fs.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	again := len(list) > oneCall // a claim that got its name meanwhile may stand under neither
+	for _, e := range list {
+		first, ok := claimOf(e.Name())
+		path := filepath.Join(dir, e.Name())
+		if !ok || first >= end || path == mine {
+			continue
+		}
+		again = true
+		if err := s.fs.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		claimed := false
-		for _, e := range list {
-			first, ok := claimOf(e.Name())
-			path := filepath.Join(dir, e.Name())
-			if !ok || first >= end || path == mine {
-				continue
-			}
-			claimed = true
-			if err := s.fs.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, err
-			}
-		}
-		switch {
-		case claimed:
-		case again && len(list) > oneCall: // a claim that got its name meanwhile may stand under neither
-			again = false
-		default:
-			names, _ := counting(list)
-			return names, nil
+	}
+	if again {
+		if list, err = s.fs.ReadDir(dir); err != nil {
+			return nil, err
 		}
 	}
+	names, _ := counting(list)
+	return names, nil
 }
 
 // look reports whether the segments of this life are own and nobody has made one behind its first, and whether
