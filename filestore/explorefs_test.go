@@ -61,8 +61,8 @@ type node struct {
 	dir   bool
 }
 
-// disk mirrors the names of the disk in memory, to fold them.
-type disk struct {
+// mirror repeats the names of the disk in memory, to fold them.
+type mirror struct {
 	mem   *vfs.Mem
 	god   *vfs.Process
 	names map[string]*node
@@ -71,18 +71,18 @@ type disk struct {
 	made  int // by the meddler
 }
 
-func mirrorOf(mem *vfs.Mem) *disk {
-	d := &disk{mem: mem, god: mem.Process(), names: map[string]*node{}}
+func mirrorOf(mem *vfs.Mem) *mirror {
+	d := &mirror{mem: mem, god: mem.Process(), names: map[string]*node{}}
 	for _, name := range mem.Names() {
 		d.appear(name, "was "+name, nil)
 	}
 	return d
 }
 
-func (d *disk) toggle(vs ...any) { d.sum ^= mix(vs...) }
+func (d *mirror) toggle(vs ...any) { d.sum ^= mix(vs...) }
 
 // appear records a new inode.
-func (d *disk) appear(name, key string, by *actor) *node {
+func (d *mirror) appear(name, key string, by *actor) *node {
 	n := &node{key: key, by: by}
 	info, err := d.god.Stat(name)
 	if err != nil {
@@ -103,17 +103,17 @@ func (d *disk) appear(name, key string, by *actor) *node {
 	return n
 }
 
-func (d *disk) bind(name string, n *node) {
+func (d *mirror) bind(name string, n *node) {
 	d.names[name] = n
 	d.toggle("name", name, n.key)
 }
 
-func (d *disk) unbind(name string) {
+func (d *mirror) unbind(name string) {
 	d.toggle("name", name, d.names[name].key)
 	delete(d.names, name)
 }
 
-func (d *disk) move(old, now string) {
+func (d *mirror) move(old, now string) {
 	n := d.names[old]
 	d.unbind(old)
 	d.bind(now, n)
@@ -132,13 +132,13 @@ func (d *disk) move(old, now string) {
 	}
 }
 
-func (d *disk) wrote(n *node, b []byte) {
+func (d *mirror) wrote(n *node, b []byte) {
 	d.sum ^= n.bytes
 	n.bytes = mix(n.bytes, b)
 	d.sum ^= n.bytes
 }
 
-func (d *disk) content(n *node) []byte {
+func (d *mirror) content(n *node) []byte {
 	info, err := n.file.Stat()
 	if err != nil {
 		panic(err)
@@ -149,7 +149,7 @@ func (d *disk) content(n *node) []byte {
 }
 
 // put makes a file of the meddler's at name, which must be free.
-func (d *disk) put(name string, b []byte) {
+func (d *mirror) put(name string, b []byte) {
 	f, err := d.god.OpenFile(name, vfs.CreateAppend)
 	if err == nil {
 		_, err = f.Write(b)
@@ -162,7 +162,7 @@ func (d *disk) put(name string, b []byte) {
 	d.appear(name, fmt.Sprint("meddled ", d.made), nil)
 }
 
-func (d *disk) remove(name string) {
+func (d *mirror) remove(name string) {
 	if err := d.god.Remove(name); err != nil {
 		panic(err)
 	}

@@ -62,7 +62,7 @@ func (s *script) lockless(name string) bool {
 // world is one run of a script.
 type world struct {
 	s      *script
-	disk   *disk
+	disk   *mirror
 	actors []*actor
 	back   chan struct{} // the baton comes back
 	acks   map[session.Seq]string
