@@ -238,27 +238,29 @@ func (a *Agent) begin() {
 	a.reserve()
 	go func() {
 		defer a.wg.Done()
-		for {
-			ctx, ok := a.next()
+		for left := false; ; {
+			ctx, ok := a.next(left)
 			if !ok {
 				return
 			}
 			a.run.turn(ctx)
 			a.mu.Lock()
 			a.dropContext()
+			left = a.s.State().Parked() // only a shutdown leaves a turn so: it is taken up when somebody asks for that
+			a.parked = left
 			a.mu.Unlock()
 		}
 	}()
 }
 
 // next gives the runner its next turn's context, or ends it. The decision and the end are one step: work
-// that comes later finds no runner and starts one.
-func (a *Agent) next() (context.Context, bool) {
+// that comes later finds no runner and starts one. left: the turn that it had was left waiting.
+func (a *Agent) next(left bool) (context.Context, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	st := a.s.State()
 	cancelled := a.ctx != nil && a.ctx.Err() != nil // a parked turn is ended also when saving fails
-	if a.closed || a.notSaved != nil && !cancelled || !a.owed(st) {
+	if a.closed || left || a.notSaved != nil && !cancelled || !a.owed(st) {
 		a.running = false
 		a.dropContext()
 		a.state = StateIdle

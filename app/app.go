@@ -12,6 +12,8 @@
 //	resolve.go   from what a person types to one session
 //	list.go      rows of a list
 //	inspect.go   a session as it is stored, or as it was then
+//	tail.go      a session as it grows
+//	takeover.go  asking whoever holds a session to let it go
 //	doctor.go    what is wrong, and what is only worth knowing
 //	change.go    fork, undo, redo, title
 //	compact.go   compaction: its numbers, what begins it, what a person asks of it
@@ -47,6 +49,8 @@ type Options struct {
 	Store string // a directory, or file:// and a directory; "" = StoreRoot decides
 	// Kinds are further event types, for programs that bring packages of their own.
 	Kinds [][]session.Kind
+	// LetGo is how long a holder that is asked to let a session go gets for it; 0: 10 s.
+	LetGo time.Duration
 }
 
 // App is an opened store with everything that works on it. It is safe for concurrent use.
@@ -56,6 +60,8 @@ type App struct {
 	Registry *session.Registry
 
 	catalog *catalog.Catalog
+	host    string
+	letGo   time.Duration
 }
 
 // Open opens a store. It creates nothing: a directory that is not there is an empty store.
@@ -68,7 +74,7 @@ func Open(o Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, _ := os.Hostname() // only shown to people
+	host, _ := os.Hostname()
 	st, err := filestore.Open(root, filestore.Options{
 		Now: time.Now, Rand: rand.Reader,
 		Host: host, Program: program(), PID: os.Getpid(), ProcessStart: processStart(), Alive: alive,
@@ -76,7 +82,10 @@ func Open(o Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &App{Root: root, Store: st, Registry: reg, catalog: catalog.New()}, nil
+	if o.LetGo == 0 {
+		o.LetGo = letGo
+	}
+	return &App{Root: root, Store: st, Registry: reg, catalog: catalog.New(), host: host, letGo: o.LetGo}, nil
 }
 
 func program() string { return "strand " + Version }

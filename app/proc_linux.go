@@ -13,6 +13,12 @@ func processStart() string {
 	return start
 }
 
+// startOf returns the start mark of a process, "" if it is not there.
+func startOf(pid int) string {
+	_, start := procStat(strconv.Itoa(pid))
+	return start
+}
+
 // alive reports whether the process with a pid and a start mark ("": any) still runs. One that has ended and
 // is not collected yet does not.
 func alive(pid int, started string) bool {

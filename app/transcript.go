@@ -68,8 +68,8 @@ func (i *Inspection) Transcript(from, to session.Seq, reg *session.Registry) ite
 // teller turns events into entries.
 type teller struct {
 	reg      *session.Registry
-	names    map[string]string // tool by call id
-	brackets map[session.Seq]session.BracketState
+	names    map[string]string                    // tool by call id
+	brackets map[session.Seq]session.BracketState // "" where nobody knows yet
 }
 
 func (t *teller) entries(ev session.Event) []Entry {
@@ -159,9 +159,9 @@ func (t *teller) happened(ev session.Event) string {
 	default:
 		k, ok := t.reg.Lookup(ev.Type)
 		switch {
-		case ok && k.Opens != "":
+		case ok && k.Opens != "" && t.brackets[ev.Seq] != "":
 			return fmt.Sprintf("%s (%s)", ev.Type, t.brackets[ev.Seq])
-		case ok && k.Closes != "":
+		case ok && (k.Opens != "" || k.Closes != ""):
 			return ev.Type
 		}
 	}

@@ -25,15 +25,16 @@ import (
 
 // WorkOptions says whose work begins and how.
 type WorkOptions struct {
-	Session session.ID          // a stored session that goes on; "" begins a new one
-	Kind    session.SessionKind // of a new session; "" = root
-	Script  *script.Script      // plays the model, whichever it is; nil: it is called
-	Config  *config.Config      // nil: nothing is configured
-	Route   agent.Route         // zero: what the session says, else the script or what is configured
-	Cwd     string              // absolute; "": what the session says
-	Approve tool.Policy         // "": what the session says, else Default
-	Default tool.Policy         // where the configuration says nothing else
-	Rules   []tool.Rule         // of approval, added to those of the session
+	Session  session.ID          // a stored session that goes on; "" begins a new one
+	Kind     session.SessionKind // of a new session; "" = root
+	Script   *script.Script      // plays the model, whichever it is; nil: it is called
+	Config   *config.Config      // nil: nothing is configured
+	Route    agent.Route         // zero: what the session says, else the script or what is configured
+	Cwd      string              // absolute; "": what the session says
+	Approve  tool.Policy         // "": what the session says, else Default
+	Default  tool.Policy         // where the configuration says nothing else
+	Rules    []tool.Rule         // of approval, added to those of the session
+	TakeOver bool                // asks whoever holds Session to let it go
 	// NoSubagents leaves out the tool that hands work on.
 	NoSubagents bool
 	// Wake begins a turn when a subagent that works in the background is done: nobody sits there to begin one.
@@ -62,7 +63,7 @@ const idleModel = 5 * time.Minute
 
 // Begin opens or makes a session and an agent for it. A new session is not stored before its first accepted
 // input; opening a stored one writes nothing. Errors are those of the store (*store.BusyError names the
-// holder), *UsageError for a directory that is gone and *ModelError when no model can be called.
+// holder), *TakeOverError, *UsageError for a directory that is gone and *ModelError when no model can be called.
 func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 	m, free := a.newModels(context.WithoutCancel(ctx), o)
 	if o.Session == "" {
@@ -99,7 +100,15 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 	w := &Work{app: a, k: k, d: d, free: free, compactor: compactor, opts: o}
 	cfg := agent.Config{Route: o.Route, Policy: o.Approve, Rules: o.Rules}
 	if o.Session != "" {
-		w.Agent, err = agents.Resume(ctx, o.Session, cfg)
+		if o.TakeOver { // nobody's work is ended for what cannot go on
+			if err := a.CheckModel(ctx, o.Session, o); err != nil {
+				return nil, err
+			}
+		}
+		err = a.takingOver(ctx, o.TakeOver, func() (err error) {
+			w.Agent, err = agents.Resume(ctx, o.Session, cfg)
+			return err
+		})
 	} else {
 		kind := o.Kind
 		if kind == "" {
@@ -466,7 +475,7 @@ func readContext(path string) ([]byte, error) {
 
 // CheckRun looks at what can be wrong with a run before anything is opened: the script is parsed, the route is
 // read and the configuration in dir (the working directory when empty) is loaded.
-func CheckRun(scriptFile, model, configFile, dir string) (o WorkOptions, err error) {
+func CheckRun(ctx context.Context, scriptFile, model, configFile, dir string) (o WorkOptions, err error) {
 	if o.Config, err = LoadConfig(configFile, dir); err != nil {
 		return o, err
 	}
@@ -479,10 +488,33 @@ func CheckRun(scriptFile, model, configFile, dir string) (o WorkOptions, err err
 	if scriptFile == "" {
 		return o, nil
 	}
-	if o.Script, err = script.Load(scriptFile); err != nil {
+	if o.Script, err = loadScript(ctx, scriptFile); err != nil {
+		if ctx.Err() != nil {
+			return o, context.Cause(ctx)
+		}
 		return o, &UsageError{"--script", err.Error(), "a script has one reply per line: {\"text\":\"..\"}"}
 	}
 	return o, nil
+}
+
+// loadScript reads a script, or gives up at the end of ctx: the file may be a pipe that nobody writes. Its goroutine
+// then stays in the read and ends with the process.
+func loadScript(ctx context.Context, path string) (*script.Script, error) {
+	type result struct {
+		s   *script.Script
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		s, err := script.Load(path)
+		done <- result{s, err}
+	}()
+	select {
+	case r := <-done:
+		return r.s, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 func parseRoute(s string) (agent.Route, bool) {

@@ -85,7 +85,7 @@ func (c *cli) approve(ctx context.Context, o approveFlags, args []string) error 
 		var w app.WorkOptions
 		if !o.noRun {
 			// Nothing is recorded if what then happens cannot: but no model is needed to answer one of several.
-			if w, err = o.options(c, false); err == nil {
+			if w, err = o.options(ctx, c, false); err == nil {
 				err = a.CheckModel(ctx, id, w)
 			}
 			if no := (*app.ModelError)(nil); errors.As(err, &no) {

@@ -39,7 +39,7 @@ func (c *cli) chatCmd() *cobra.Command {
 			if c.json {
 				return &app.UsageError{What: "--json", Why: "a chat is for people", Hint: "use strand run --output stream-json"}
 			}
-			w, err := o.options(c, len(args) == 0)
+			w, err := o.options(cmd.Context(), c, len(args) == 0)
 			if err != nil {
 				return err
 			}

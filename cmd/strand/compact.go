@@ -29,7 +29,7 @@ func (c *cli) compactCmd() *cobra.Command {
 		Example: "  strand compact last --preview\n  strand compact last --model openai/gpt-5\n  strand compact last --undo",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: c.completeID,
 		RunE: c.does(func(cmd *cobra.Command, args []string) error {
-			w, err := o.options(c, false)
+			w, err := o.options(cmd.Context(), c, false)
 			if err != nil {
 				return err
 			}

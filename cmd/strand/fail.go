@@ -64,6 +64,8 @@ func explain(what string, err error) *failure {
 		conf        *config.Error
 		ambiguous   *app.AmbiguousError
 		busy        *store.BusyError
+		took        *app.TakeOverError
+		replaced    *store.ReplacedError
 		fenced      *store.FencedError
 		damaged     *store.DamagedError
 		notFound    *store.NotFoundError
@@ -100,14 +102,21 @@ func explain(what string, err error) *failure {
 		}
 	case errors.As(err, &busy):
 		f.exit, f.code = exitBusy, "busy"
+		errors.As(err, &took)
 		f.what, f.why = "session "+string(busy.ID), "held by another writer"
-		end := "end its holder"
 		if h := busy.Holder; h != nil {
 			f.holder = app.HolderOf(h)
 			f.why = fmt.Sprintf("held by %s (pid %d on %s, since %s)", h.Program, h.PID, h.Host, f.holder.Since)
-			end = fmt.Sprintf("take it over (kill %d lets its holder save and leave)", h.PID)
 		}
-		f.hint = fmt.Sprintf("follow it (strand show %s), %s, or fork it (strand fork %s)", busy.ID, end, busy.ID)
+		ways := busy.Ways()
+		if name, _, _ := strings.Cut(what, " "); name != "run" && name != "chat" && name != "compact" && name != "" {
+			ways[1] = "strand chat " + string(busy.ID) + " --take-over" // this one has no such flag
+		}
+		f.hint = fmt.Sprintf("follow it (%s), take it over (%s), or fork it (%s)", ways[0], ways[1], ways[2])
+		if took != nil {
+			f.why += ", and " + took.Why
+			f.hint = fmt.Sprintf("%s; or follow it (%s), or fork it (%s)", took.Hint, ways[0], ways[2])
+		}
 	case errors.As(err, &unsaved), errors.As(err, &notSaved):
 		f.exit, f.code, f.hint = exitNotSaved, "not-saved", "make room or make it writable and try again"
 		if errors.As(err, &notSaved) {
@@ -125,6 +134,8 @@ func explain(what string, err error) *failure {
 	case errors.As(err, &damaged):
 		f.exit, f.code, f.why = exitDamaged, "damaged", damaged.Error()
 		f.hint = fmt.Sprintf("strand doctor %s says where; strand show %s shows what can be read; strand doctor --repair %s makes it writable again", damaged.ID, damaged.ID, damaged.ID)
+	case errors.As(err, &replaced):
+		f.exit, f.code, f.hint = exitDamaged, "replaced", fmt.Sprintf("strand show %s shows what is there now", replaced.ID)
 	case explainGone(f, err):
 	case errors.As(err, &notFound):
 		f.exit, f.code, f.why, f.hint = exitNotFound, "not-found", "no session "+notFound.ID, "strand ls --any-project lists what there is"

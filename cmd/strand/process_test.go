@@ -183,7 +183,7 @@ func TestHeldSession(t *testing.T) {
 	} {
 		r := p.strand(3, append(args, "--no-color")...)
 		host, _ := os.Hostname()
-		for _, want := range []string{fmt.Sprintf("pid %d on %s, since 2", holder.cmd.Process.Pid, host), "held by strand ", "strand show " + id, "strand fork " + id, "take it over"} {
+		for _, want := range []string{fmt.Sprintf("pid %d on %s, since 2", holder.cmd.Process.Pid, host), "held by strand ", "strand tail " + id, "strand fork " + id, "take it over", "--take-over"} {
 			if !strings.Contains(r.errOut, want) {
 				t.Errorf("strand %s: stderr lacks %q: %s", args[0], want, r.errOut)
 			}

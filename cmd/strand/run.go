@@ -31,6 +31,7 @@ type workFlags struct {
 	model, script, approve string
 	maxSteps               int
 	alone                  bool
+	takeOver               bool
 	allow, deny            []string // rules of approval
 }
 
@@ -48,15 +49,16 @@ func (o *workFlags) register(cmd *cobra.Command, c *cli, approve string) {
 	_ = cmd.RegisterFlagCompletionFunc("approve", cobra.FixedCompletions([]string{"ask", "auto-edit", "never-ask", "yolo"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// registerModel adds the flags that say which model is called.
+// registerModel adds the flags of every command that calls a model.
 func (o *workFlags) registerModel(cmd *cobra.Command, c *cli) {
 	f := cmd.Flags()
 	f.StringVar(&o.script, "script", "", "`FILE` of replies that plays the model, one JSON object per line")
 	f.StringVar(&o.model, "model", "", "`PROVIDER/MODEL` to ask (default: the session's, else the configured one; strand config shows it)")
+	f.BoolVar(&o.takeOver, "take-over", false, "if another process holds the session, ask it to stop, save and let go, for at most 10 s")
 }
 
 // options checks the flags and reads the script: everything that can be wrong before anything is opened.
-func (o *workFlags) options(c *cli, fresh bool) (app.WorkOptions, error) {
+func (o *workFlags) options(ctx context.Context, c *cli, fresh bool) (app.WorkOptions, error) {
 	var w app.WorkOptions
 	var approve tool.Policy
 	var err error
@@ -78,8 +80,8 @@ func (o *workFlags) options(c *cli, fresh bool) (app.WorkOptions, error) {
 			return w, err
 		}
 	}
-	w, err = app.CheckRun(o.script, o.model, c.config, cwd)
-	w.Approve, w.Rules, w.Cwd, w.MaxSteps = approve, rules, cwd, o.maxSteps
+	w, err = app.CheckRun(ctx, o.script, o.model, c.config, cwd)
+	w.Approve, w.Rules, w.Cwd, w.MaxSteps, w.TakeOver = approve, rules, cwd, o.maxSteps, o.takeOver
 	w.NoSubagents = o.alone
 	return w, err
 }
@@ -146,7 +148,7 @@ func (c *cli) runPrompt(ctx context.Context, o runFlags, prompt string) error {
 	if o.headless && o.session != "" {
 		return &app.UsageError{What: "--headless", Why: "a session has its kind from its beginning", Hint: "leave it out, or begin a new session"}
 	}
-	w, err := o.options(c, o.session == "")
+	w, err := o.options(ctx, c, o.session == "")
 	if err != nil {
 		return err
 	}
