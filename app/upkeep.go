@@ -1,9 +1,11 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/strandline-dev/strandline/session"
@@ -64,6 +66,34 @@ func (a *App) Facts(ctx context.Context) (StoreFacts, error) {
 		}
 	}
 	return f, nil
+}
+
+// Footprint is what a session takes.
+type Footprint struct {
+	ID     session.ID   `json:"id"`
+	Trash  bool         `json:"trash"`
+	Own    int64        `json:"own"`    // bytes of its own files
+	Alone  store.Amount `json:"alone"`  // blobs that only it needs
+	Shared store.Amount `json:"shared"` // blobs that others need too
+	Unread string       `json:"unread"` // why it could not be measured wholly; "": it could
+}
+
+// Sizes measures every session, the largest first.
+func (a *App) Sizes(ctx context.Context, step func(i, n int)) ([]Footprint, error) {
+	sv, ok := a.Store.(store.Surveyor)
+	if !ok {
+		return nil, noUpkeep("be measured")
+	}
+	rows, err := sv.Sizes(ctx, step)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Footprint, len(rows))
+	for i, r := range rows {
+		out[i] = Footprint{r.ID, r.Trashed, r.Own, r.Alone, r.Shared, r.Unread}
+	}
+	slices.SortStableFunc(out, func(x, y Footprint) int { return cmp.Compare(y.Own+y.Alone.Bytes, x.Own+x.Alone.Bytes) })
+	return out, nil
 }
 
 // Packed is what became of a session that was to be packed.

@@ -30,6 +30,19 @@ type Surveyor interface {
 	Survey(ctx context.Context) (Survey, error)
 	// EachBlob calls f with the name and size of every blob, sorted by name, until it returns an error.
 	EachBlob(ctx context.Context, f func(name string, bytes int64) error) error
+	// Sizes measures every session, in the trash or not. It reads all of them once, and calls step before each (nil:
+	// nobody). What cannot be read is a row with a reason.
+	Sizes(ctx context.Context, step func(i, n int)) ([]Footprint, error)
+}
+
+// Footprint is what a session takes.
+type Footprint struct {
+	ID      session.ID
+	Trashed bool
+	Own     int64  // bytes of its own files; what a fork inherits lies in its parent's
+	Alone   Amount // blobs that nothing else in the store names
+	Shared  Amount // blobs that something else names too
+	Unread  string // why it could not be measured wholly; "": it could
 }
 
 // Amount is a number of things and their bytes.

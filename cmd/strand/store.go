@@ -21,7 +21,7 @@ func (c *cli) storeCmd() *cobra.Command {
 			"trash, bytes kept aside, temporary files, and whether locks work. It changes and creates nothing.\n\n" +
 			"With --json one object: {\"root\",\"format\",\"store\",\"writable\",\"readOnly\",\"locks\",\"noLocks\",\"sessions\",\"kinds\",\n" +
 			"\"states\",\"held\",\"segments\":{\"n\",\"bytes\"},\"packed\",\"blobs\",\"badBlobs\",\"trash\",\"aside\",\"litter\"}.",
-		Example: "  strand store\n  strand store --json | jq .blobs.bytes\n  strand store pack\n  strand store collect --dry-run\n  strand store check",
+		Example: "  strand store\n  strand store --json | jq .blobs.bytes\n  strand store sizes\n  strand store pack\n  strand store collect --dry-run\n  strand store check",
 		Args:    cobra.NoArgs,
 		RunE: c.does(func(cmd *cobra.Command, _ []string) error {
 			a, err := c.open()
@@ -40,7 +40,7 @@ func (c *cli) storeCmd() *cobra.Command {
 			return nil
 		}),
 	}
-	cmd.AddCommand(c.packCmd(), c.collectCmd(), c.checkCmd())
+	cmd.AddCommand(c.sizesCmd(), c.packCmd(), c.collectCmd(), c.checkCmd())
 	return cmd
 }
 
@@ -106,6 +106,55 @@ func bytesText(n int64) string {
 		return fmt.Sprintf("%d bytes", n)
 	}
 	return fmt.Sprintf("%.1f %s", v, units[unit])
+}
+
+func (c *cli) sizesCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "sizes",
+		Short: "Say what each session takes, the largest first",
+		Long: "Says for each session, those in the trash included, how much its own files take, how much the blobs that only it\n" +
+			"needs (a purge and a collection would free both), and how much the blobs that others need too. It reads every session.\n\n" +
+			"With --json one line per session: {\"id\",\"trash\",\"own\",\"alone\":{\"n\",\"bytes\"},\"shared\":{\"n\",\"bytes\"},\"unread\"}.",
+		Example: "  strand store sizes\n  strand store sizes --json | jq -s 'map(.own)|add'",
+		Args:    cobra.NoArgs,
+		RunE: c.does(func(cmd *cobra.Command, _ []string) error {
+			a, err := c.open()
+			if err != nil {
+				return err
+			}
+			defer a.Close()
+			spin := c.newSpinner()
+			defer spin.stop()
+			rows, err := a.Sizes(cmd.Context(), func(i, n int) { spin.wait("measuring session %d of %d", i, n) })
+			if err != nil {
+				return err
+			}
+			if c.json {
+				for _, r := range rows {
+					if err := c.object(r); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			spin.print(false, func() {
+				if len(rows) > 0 {
+					fmt.Fprintf(c.out, "%-20s  %12s  %18s  %18s\n", "session", "own files", "blobs of its own", "shared blobs")
+				}
+				for _, r := range rows {
+					note := ""
+					if r.Trash {
+						note = "  in the trash"
+					}
+					if r.Unread != "" {
+						note += "  not wholly read: " + safeLine(r.Unread)
+					}
+					fmt.Fprintf(c.out, "%-20s  %12s  %18s  %18s%s\n", r.ID, bytesText(r.Own), bytesText(r.Alone.Bytes), bytesText(r.Shared.Bytes), note)
+				}
+			})
+			return nil
+		}),
+	}
 }
 
 func (c *cli) packCmd() *cobra.Command {
