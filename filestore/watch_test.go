@@ -336,10 +336,12 @@ func TestNamedIsFollowed(t *testing.T) {
 	newStored(t, openStore(t, root, nil), subject, 5)
 	v := spectate(t, watchStore(t, root), subject, 0)
 	o := testOptions()
+	linked := false
 	o.FS = vfs.Around(unsynced, func(c *vfs.Call, do func() error) error {
-		if c.Op == vfs.OpSyncDir {
+		if linked && c.Op == vfs.OpSyncDir {
 			return syscall.EIO
 		}
+		linked = linked || c.Op == vfs.OpLink
 		return do()
 	})
 	w := must[store.Writer](t)(openWith(t, root, o).Open(t.Context(), subject))
