@@ -51,7 +51,7 @@ var mutants = []mutant{
 		old: "	if !w.looked {", new: "	if false {",
 		run: "TestPausedWriter/before_the_sync", want: "fence_test.go"},
 	{name: "an opener without the shared lock on the last segment", file: "filestore/lease.go",
-		old: "ok, err := f.TryLock(false)", new: "ok, err := true, error(nil)",
+		old: "ok, err := f.TryLock(exclusive)", new: "ok, err := true, error(nil)",
 		run: "TestHeldByItsSegment", want: "opened beside a life"},
 	{name: "a segment locked after its link", file: "filestore/segment.go",
 		old: "f, err := w.s.writeTemp(a.tmp, a.text, true)", new: "f, err := w.s.writeTemp(a.tmp, a.text, false)",

@@ -134,11 +134,20 @@ func TestRollTooLate(t *testing.T) {
 	wantEvents(t, got[8:], by("young", 8, 4))
 }
 
+// behindTheLink matches the sync of the session's directory that comes when a segment has its name.
+func behindTheLink() func(vfs.Call) bool {
+	linked := false
+	return func(c vfs.Call) bool {
+		linked = linked || c.Op == vfs.OpLink && strings.HasSuffix(c.To, segSuffix)
+		return linked && c.Op == vfs.OpSyncDir && strings.HasSuffix(c.Name, string(subject))
+	}
+}
+
 // The same with the first segment of a life.
 func TestFirstCommitOvertaken(t *testing.T) {
 	root := t.TempDir()
 	newStored(t, openStore(t, root, nil), subject, 3)
-	g := newGate(func(c vfs.Call) bool { return c.Op == vfs.OpSyncDir && strings.HasSuffix(c.Name, string(subject)) })
+	g := newGate(behindTheLink())
 	var w [2]store.Writer
 	var s *Store
 	for i, fs := range []vfs.FS{g.fs(), unsynced} {
@@ -214,7 +223,7 @@ func TestOvertakenBeforeTheLink(t *testing.T) {
 // Three lives: the second links what the first has overtaken, the third reads it. Nobody may build on what is
 // taken back.
 func TestBuiltOnTheOvertaken(t *testing.T) {
-	g := newGate(func(c vfs.Call) bool { return c.Op == vfs.OpSyncDir && strings.HasSuffix(c.Name, string(subject)) })
+	g := newGate(behindTheLink())
 	ss := unlockedStores(t, unsynced, g.fs(), unsynced)
 	old := must[store.Writer](t)(ss[0].Open(t.Context(), subject))
 	mustAppend(t, old, by("old", 3, 1))
