@@ -3,6 +3,7 @@ package compact_test
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -361,7 +362,8 @@ func TestSettings(t *testing.T) {
 	if err := compact.Defaults.Check(); err != nil {
 		t.Error(err)
 	}
-	for _, s := range []compact.Settings{{Threshold: 2}, {Tail: 0.9}, {PruneOver: 100}, {SummaryTokens: 1}, {Growth: 3}} {
+	for _, s := range []compact.Settings{{Threshold: 2}, {Tail: 0.9}, {PruneOver: 100}, {SummaryTokens: 1}, {Growth: 3},
+		{Threshold: math.NaN()}, {Tail: math.NaN()}, {Growth: math.NaN()}, {Threshold: math.Inf(1)}, {PruneHead: math.MaxInt}, {PruneTail: math.MaxInt}} {
 		if s.Check() == nil {
 			t.Errorf("%+v", s)
 		}

@@ -54,7 +54,8 @@ func or[T comparable](p *T, v T) {
 	}
 }
 
-// Check says which number makes no sense, by its name in a config file; nil if all do. Zero fields make sense.
+// Check says which number makes no sense, by its name in a config file; nil if all do. Zero fields make sense, what is
+// not a number does not.
 func (s Settings) Check() error {
 	full := s.Or(Defaults)
 	for _, c := range []struct {
@@ -62,10 +63,10 @@ func (s Settings) Check() error {
 		bad  bool
 		want string
 	}{
-		{"threshold", full.Threshold < 0.05 || full.Threshold > 1, "between 0.05 and 1"},
-		{"tail", full.Tail < 0 || full.Tail >= full.Threshold, "above 0 and below threshold"},
-		{"growth", full.Growth < 0 || full.Growth > 1, "between 0 and 1"},
-		{"prune_head", full.PruneHead < 0 || full.PruneTail < 0 || full.PruneHead+full.PruneTail+markerRunes > full.PruneOver, "with prune_tail well below prune_over"},
+		{"threshold", !(full.Threshold >= 0.05 && full.Threshold <= 1), "between 0.05 and 1"},
+		{"tail", !(full.Tail >= 0 && full.Tail < full.Threshold), "above 0 and below threshold"},
+		{"growth", !(full.Growth >= 0 && full.Growth <= 1), "between 0 and 1"},
+		{"prune_head", full.PruneHead < 0 || full.PruneTail < 0 || full.PruneHead > full.PruneOver || full.PruneTail > full.PruneOver-full.PruneHead-markerRunes, "with prune_tail well below prune_over"},
 		{"timeout", full.Timeout < 0, "above 0"},
 		{"summary_tokens", full.SummaryTokens < 16, "16 or more"},
 		{"attempts", full.Attempts < 0, "1 or more"},

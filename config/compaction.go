@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -46,7 +47,7 @@ func (t *compactionTable) read(origin string) (c Compaction, why string) {
 		v    *float64
 		to   *Value[float64]
 	}{{"threshold", t.Threshold, &c.Threshold}, {"tail", t.Tail, &c.Tail}, {"growth", t.Growth, &c.Growth}} {
-		if set(v.to, v.v, origin); v.v != nil && (*v.v <= 0 || *v.v > 1) {
+		if set(v.to, v.v, origin); v.v != nil && !(*v.v > 0 && *v.v <= 1) {
 			return c, v.name + " is not a share above 0 and up to 1"
 		}
 	}
@@ -73,8 +74,8 @@ func (t *compactionTable) read(origin string) (c Compaction, why string) {
 
 func (t modelTable) price(origin string) (v Value[Price], why string) {
 	for _, p := range []*float64{t.PriceInput, t.PriceOutput, t.PriceCacheRead, t.PriceCacheWrite} {
-		if p != nil && *p < 0 {
-			return v, "a price is below 0"
+		if p != nil && !(*p >= 0 && *p <= math.MaxFloat64) {
+			return v, "a price is no number of 0 or more"
 		}
 	}
 	switch {

@@ -63,6 +63,11 @@ func TestErrors(t *testing.T) {
 		{"a name with a slash", "[providers.\"a/b\"]\nkind = \"openai\"\nbase_url = \"http://h\"", "-", "cannot be the name"},
 		{"another address for the built-in key", "[providers.openai]\nbase_url = \"http://h\"", "-", "providers.openai: it has another address and the key of the built-in one"},
 		{"a window of nothing", "[models.gpt]\ncontext_window = 1", "-", "models.gpt: it is not of the form"},
+		{"a threshold that is no number", "[compaction]\nthreshold = nan", "-", "compaction: threshold is not a share above 0"},
+		{"a tail that is no number", "[models.\"openai/gpt\".compaction]\ntail = nan", "-", "tail is not a share above 0"},
+		{"a growth without end", "[compaction]\ngrowth = inf", "-", "compaction: growth is not a share above 0"},
+		{"a price that is no number", "[models.\"openai/gpt\"]\nprice_input = nan\nprice_output = 1.0", "-", "a price is no number of 0 or more"},
+		{"a price without end", "[models.\"openai/gpt\"]\nprice_input = 1.0\nprice_output = inf", "-", "a price is no number of 0 or more"},
 		{"a window below 0", "[models.\"openai/gpt\"]\ncontext_window = -1", "-", "below 0"},
 
 		{"project: address", "-", "[providers.openai]\nbase_url = \"http://evil\"\n", "project.toml:1: providers.openai: a project may not set this"},

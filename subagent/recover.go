@@ -52,7 +52,8 @@ func (d *Delegation) recover(ctx context.Context, p *agent.Agent, b session.Brac
 	a, err := d.agents.Resume(ctx, start.ChildID, agent.Config{})
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		tell(ending{End: End{ChildID: start.ChildID, Outcome: OutcomeInterrupted, Detail: "it had not begun"}})
+		const gone = "there is no log of it: it had not begun, or its log was deleted, and then nothing says what it did"
+		tell(ending{End: End{ChildID: start.ChildID, Outcome: OutcomeInterrupted, Detail: gone}})
 		return
 	case errors.Is(err, store.ErrBusy), err != nil && ctx.Err() != nil:
 		return // it runs, in another process; or nobody wants to know any more
@@ -60,10 +61,16 @@ func (d *Delegation) recover(ctx context.Context, p *agent.Agent, b session.Brac
 		tell(ending{End: End{ChildID: start.ChildID, Outcome: OutcomeFailed, Detail: validText("its log cannot be opened: " + err.Error())}})
 		return
 	}
+	if !isChild(a.Session().Header(), p.ID()) { // an imported log, or one that somebody made, names what it likes
+		if a.Dispose(context.WithoutCancel(ctx)) == nil {
+			tell(ending{End: End{ChildID: start.ChildID, Outcome: OutcomeFailed, Detail: "it is no subagent of this session"}})
+		}
+		return
+	}
 	if a.Session().State().Parked() { // it waits for a person, or for somebody to carry an answer out
 		ch := &child{id: start.ChildID, start: start, parent: p, agent: a, limit: d.opt.Limit, done: make(chan struct{})}
 		if start.LimitMs > 0 {
-			ch.limit = min(time.Duration(start.LimitMs)*time.Millisecond, d.opt.MaxLimit)
+			ch.limit = d.atMost(start.LimitMs, time.Millisecond)
 		}
 		if a.Kick(ctx) == nil {
 			d.follow(ch)
@@ -75,6 +82,12 @@ func (d *Delegation) recover(ctx context.Context, p *agent.Agent, b session.Brac
 		return
 	}
 	tell(e)
+}
+
+// isChild reports whether a session is a subagent of parent. Its own header says so: what a parent's log says of
+// others gives it no right to read or to run them.
+func isChild(h session.Header, parent session.ID) bool {
+	return h.Kind == session.KindSubagent && h.Parent != nil && h.Parent.ID == parent
 }
 
 // wasTold reports whether a parent's log tells how a child ended, behind the child's start.

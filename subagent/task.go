@@ -123,14 +123,14 @@ func (d *Delegation) record(p *agent.Agent, c tool.Call, a args, have tool.Set) 
 	h := s.Header()
 	ch := &child{id: d.opt.NewID(), parent: p, limit: d.opt.Limit, done: make(chan struct{})}
 	if a.TimeoutSeconds > 0 {
-		ch.limit = min(time.Duration(a.TimeoutSeconds)*time.Second, d.opt.MaxLimit)
+		ch.limit = d.atMost(int64(a.TimeoutSeconds), time.Second)
 	}
 	ch.start = Start{
 		ChildID: ch.id, Mode: ModeSpawn, Name: a.Name, Description: strings.ToValidUTF8(clip(a.Description, 200), "\uFFFD"), Background: a.Background,
 		CallID: c.ID, Depth: h.Depth + 1, LimitMs: ch.limit.Milliseconds(),
 	}
 	if a.Mode == ModeFork {
-		cut, err := lastTurn(s)
+		cut, err := forkCut(s)
 		if err != nil {
 			return nil, Profile{}, err
 		}
@@ -165,21 +165,35 @@ func (d *Delegation) record(p *agent.Agent, c tool.Call, a args, have tool.Set) 
 	return ch, profile, err
 }
 
-// lastTurn returns the seq of the last turn/end of a session, None if it has none.
-func lastTurn(s *session.Session) (session.Seq, error) {
+// atMost is n units, which a model or a log may have made up, and no more than MaxLimit.
+func (d *Delegation) atMost(n int64, unit time.Duration) time.Duration {
+	if n > int64(d.opt.MaxLimit/unit) {
+		return d.opt.MaxLimit
+	}
+	return time.Duration(n) * unit
+}
+
+// forkCut returns the seq at which a fork of a session is cut: its last turn/end, None if it has none. If the
+// surface was changed since (a turn was undone, the view compacted), all that stands before the open turn belongs to
+// it: a child never sees what was taken from its parent's model.
+func forkCut(s *session.Session) (session.Seq, error) {
 	st, log := s.State(), s.Events()
-	for q := st.Next() - 1; q >= 0; q-- {
-		if start := st.TurnStartSeq(); start != session.None && q >= start {
-			q = start
-			continue
-		}
+	before := st.Next()
+	if start := st.TurnStartSeq(); start != session.None {
+		before = start
+	}
+	changed := false
+	for q := before - 1; q >= 0; q-- {
 		ev, err := log.At(q)
-		if err != nil {
+		switch {
+		case err != nil:
 			return session.None, err
-		}
-		if ev.Type == session.TypeTurnEnd {
+		case ev.Type == session.TypeTurnEnd && changed:
+			return before - 1, nil
+		case ev.Type == session.TypeTurnEnd:
 			return q, nil
 		}
+		changed = changed || ev.Op != (session.SurfaceOp{})
 	}
 	return session.None, nil
 }
@@ -344,7 +358,7 @@ func (d *Delegation) wait(ctx context.Context, p *agent.Agent, c tool.Call, a ar
 	if len(t.of) == 0 {
 		return tool.Text("No subagent is at work for which nobody waits. The answers of those that are done came as messages or results."), nil
 	}
-	return d.take(ctx, t, time.Duration(a.TimeoutSeconds)*time.Second), nil
+	return d.take(ctx, t, d.atMost(int64(a.TimeoutSeconds), time.Second)), nil
 }
 
 // cancel ends children. Each tells how it ended as it would have otherwise.
