@@ -79,7 +79,7 @@ func (a *App) Doctor(ctx context.Context, id session.ID) (Health, error) {
 		return h, ctx.Err()
 	}
 	if types := ins.State.Unknown(); len(types) > 0 && !unsupported {
-		h.problem(Problem{Kind: "unsupported", Seq: session.None, Detail: (&session.UnsupportedError{Types: types}).Error()})
+		h.problem(Problem{Kind: "unsupported", Seq: session.None, Detail: (&session.UnsupportedError{Types: types}).Reason()})
 	}
 	h.Brackets, h.OpenCalls = ins.Brackets(), ins.OpenCalls()
 	if err := h.read(ins); err != nil {
@@ -210,13 +210,16 @@ func (h *Health) read(ins *Inspection) error {
 	return nil
 }
 
-// Err returns why the exit code is not 0: an error that wraps store.ErrDamaged, or nil.
+// Err returns why the exit code is not 0: an error that wraps store.ErrDamaged or store.ErrUnsupported, or nil.
 func (h Health) Err() error {
 	if len(h.Problems) == 0 {
 		return nil
 	}
 	if first := h.Problems[0]; first.Kind == ProblemRequest {
 		return fmt.Errorf("session %s: %d of its %d requests cannot be made again as they were sent: %w", h.ID, h.Requests.Changed, h.Requests.Checked, store.ErrDamaged)
+	}
+	if h.State == store.StateUnsupported {
+		return &store.UnsupportedError{ID: h.ID, Detail: h.Problems[0].Detail}
 	}
 	return fmt.Errorf("session %s is %s: %s: %w", h.ID, h.State, h.Problems[0].Detail, store.ErrDamaged)
 }

@@ -284,6 +284,9 @@ func (i *Inspection) Report() Stat {
 	if len(i.Snap.Damage) > 0 && s.State != store.StateDamaged {
 		s.State, s.Reason = store.StateDamaged, i.Snap.Damage[0].Detail
 	}
+	if types := i.State.Unknown(); len(types) > 0 && s.State != store.StateDamaged && s.State != store.StateUnsupported {
+		s.State, s.Reason = store.StateUnsupported, (&session.UnsupportedError{Types: types}).Reason()
+	}
 	return s
 }
 

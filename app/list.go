@@ -139,7 +139,7 @@ func (a *App) row(ctx context.Context, st store.Stat) Row {
 	case ins.Snap.Unsupported != "":
 		r.State, r.Reason = store.StateUnsupported, ins.Snap.Unsupported
 	case len(types) > 0:
-		r.State, r.Reason = store.StateUnsupported, (&session.UnsupportedError{Types: types}).Error()
+		r.State, r.Reason = store.StateUnsupported, (&session.UnsupportedError{Types: types}).Reason()
 	}
 	r.Turns, r.Title, r.Activity, r.Waiting = ins.State.Turns(), ins.Title(), ins.Activity(), ins.Questions()
 	r.Events, r.Holder = ins.State.Next(), HolderOf(ins.Stat.Holder)

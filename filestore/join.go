@@ -142,17 +142,18 @@ func (j *joiner) run(ctx context.Context, least int) ([]joined, error) {
 
 // groups divides the closed ones of names into what will become one segment each, and says how many that takes away.
 func (j *joiner) groups(names []segName) (groups [][]segName, fewer int, err error) {
-	size := int64(0)
+	size, first := int64(0), []byte(nil)
 	for i, n := range names {
 		if n.first >= j.keep || i+1 == len(names) {
 			break
 		}
-		text, err := j.text(n)
+		text, extra, err := j.text(n)
 		if err != nil {
 			return nil, 0, err
 		}
-		if len(groups) == 0 || size+text > j.s.opt.SegmentBytes {
-			groups, size = append(groups, nil), 0
+		// One first line stands for all of a group: members of it that are not known here must be the same.
+		if len(groups) == 0 || size+text > j.s.opt.SegmentBytes || !bytes.Equal(extra, first) {
+			groups, size, first = append(groups, nil), 0, extra
 		} else {
 			fewer++
 		}
@@ -163,21 +164,25 @@ func (j *joiner) groups(names []segName) (groups [][]segName, fewer int, err err
 	return groups, fewer, nil
 }
 
-// text returns the size of a segment's text.
-func (j *joiner) text(n segName) (int64, error) {
+// text returns the size of a segment's text, and the members of its first line that are not known here.
+func (j *joiner) text(n segName) (int64, []byte, error) {
 	f, err := j.s.openSegment(n.in(j.dir))
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	defer f.Close()
 	if held, err := f.HasWriter(); err != nil || held {
-		return 0, errors.Join(err, j.busy(held))
+		return 0, nil, errors.Join(err, j.busy(held))
 	}
 	info, err := f.Stat()
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	return info.Size(), nil
+	head, _, err := readSegmentHead(f)
+	if _, bad := errors.AsType[*record.Error](err); err != nil && !bad { // a bad one is told when it is joined
+		return 0, nil, err
+	}
+	return info.Size(), head.Extra, nil
 }
 
 func (j *joiner) busy(held bool) error {
@@ -428,7 +433,7 @@ func (j *joiner) retire(ctx context.Context, packed, old segName) error {
 }
 
 // common returns how many bytes of f's text, which is that of old, the packed segment holds too: its first line, if
-// it says no more than its name does, and the records that follow it.
+// it says no more than its name and the first line of the packed one do, and the records that follow it.
 func (j *joiner) common(ctx context.Context, packed, old segName, f vfs.File) (int64, error) {
 	p, err := j.s.openSegment(packed.in(j.dir))
 	if err != nil {
@@ -449,6 +454,9 @@ func (j *joiner) common(ctx context.Context, packed, old segName, f vfs.File) (i
 		return 0, err
 	}
 	told := record.Segment{Session: j.id, First: old.first, Prev: head.Prev}
+	if ph, _, err := readSegmentHead(p); err == nil {
+		told.Extra = ph.Extra // it stands for all that were joined
+	}
 	if !bytes.Equal(line, record.AppendSegment(nil, told)) && !(old.first == packed.first && j.same(p, line, 0)) {
 		return 0, nil
 	}

@@ -3,6 +3,7 @@ package filestore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -176,6 +177,16 @@ func (s *Store) shared(ctx context.Context, places []home, want map[string]int64
 		}
 	}
 	return by, nil
+}
+
+// understood returns an error if one of kin is of a newer format: nobody here knows how that names its blobs.
+func understood(kin []relative) error {
+	for i := range kin {
+		if fe, ok := errors.AsType[*record.FormatError](kin[i].lost); ok {
+			return &unsureError{string(kin[i].id), fmt.Errorf("%w: %w", store.ErrUnsupported, fe)}
+		}
+	}
+	return nil
 }
 
 // unsureError says that nobody can tell what a place names.

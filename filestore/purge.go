@@ -217,7 +217,7 @@ func (s *Store) purge(ctx context.Context, out []store.Purged) error {
 		rest = append(rest, doomed{dir, &out[i]})
 	}
 	// From here on it is done, whatever the caller thinks by now.
-	return s.removeDoomed(context.WithoutCancel(ctx), rest)
+	return s.removeDoomed(context.WithoutCancel(ctx), rest, kin)
 }
 
 // remains lists what earlier purges did not come to remove.
@@ -309,8 +309,8 @@ func (s *Store) bury(id session.ID) error {
 	return errors.Join(f.Close(), s.syncDir(dir))
 }
 
-// removeDoomed removes directories with the blobs that only they name.
-func (s *Store) removeDoomed(ctx context.Context, list []doomed) error {
+// removeDoomed removes directories with the blobs that only they name. kin are those that stay.
+func (s *Store) removeDoomed(ctx context.Context, list []doomed, kin []relative) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -342,11 +342,14 @@ func (s *Store) removeDoomed(ctx context.Context, list []doomed) error {
 		if err != nil {
 			return err
 		}
-		kept, err := s.shared(ctx, places, want)
+		var kept map[string][]session.ID
+		if err = understood(kin); err == nil {
+			kept, err = s.shared(ctx, places, want)
+		}
 		switch {
 		case err == nil:
 			maps.DeleteFunc(want, func(name string, _ int64) bool { _, ok := kept[name]; return ok })
-		case errors.Is(err, fs.ErrPermission): // for good: what may be somebody's stays
+		case errors.Is(err, fs.ErrPermission), errors.Is(err, store.ErrUnsupported): // for good: what may be somebody's stays
 			unsure = err
 			clear(want)
 		default:

@@ -146,9 +146,13 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 			limit = names[i+1].first
 		}
 		clean, enough, at := true, false, int64(0)
+		var newer *record.FormatError
 		err := s.backward(path, func(f vfs.File) error {
 			if !last {
 				return nil
+			}
+			if _, _, err := readSegmentHead(f); errors.As(err, &newer) {
+				return newer
 			}
 			var err error
 			held, err = f.HasWriter()
@@ -210,6 +214,13 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 		})
 		if err == nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
+		}
+		if newer != nil {
+			st.State, st.Reason = store.StateUnsupported, newer.Error()
+			if dir != s.dir(st.ID) {
+				return false, nil
+			}
+			return false, s.statWhole(ctx, st)
 		}
 		if err != nil {
 			return held, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/strandline-dev/strandline/live"
@@ -87,8 +86,9 @@ func (k *Keeper) build(w store.Writer) (*session.Session, error) {
 		return nil, err
 	}
 	if u := seed.State.Unknown(); len(u) > 0 {
+		unknown := &session.UnsupportedError{Types: u}
 		return nil, &store.UnsupportedError{
-			ID: w.Header().ID, Detail: "unknown event types " + strings.Join(u, ", ") + "; it can be read, listed and exported",
+			ID: w.Header().ID, Detail: unknown.Reason(), Cause: unknown,
 		}
 	}
 	return session.New(w.Header(), seed, k.env())

@@ -67,7 +67,7 @@ func AppendExport(dst []byte, e Export) ([]byte, error) {
 	if e.Redacted != nil {
 		l.Redacted = &redactedCount{*e.Redacted}
 	}
-	js, err := json.Marshal(l, jsontext.EscapeForJS(false))
+	js, err := json.Marshal(l, jsontext.EscapeForJS(false), jsontext.PreserveRawStrings(true))
 	if err == nil {
 		err = (*jsontext.Value)(&js).Compact()
 	}

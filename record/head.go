@@ -143,7 +143,7 @@ func AppendHeader(dst []byte, h session.Header) ([]byte, error) {
 		return dst, err
 	}
 	start := len(dst)
-	js, err := json.Marshal(h, jsontext.EscapeForJS(false))
+	js, err := json.Marshal(h, jsontext.EscapeForJS(false), jsontext.PreserveRawStrings(true))
 	if err != nil {
 		return dst, fmt.Errorf("record: header of %s: %w", h.ID, err)
 	}

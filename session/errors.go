@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -43,9 +44,25 @@ func (e *RejectedError) Is(target error) bool { return target == ErrRejected }
 // a session can be read, not written.
 type UnsupportedError struct{ Types []string }
 
-func (e *UnsupportedError) Error() string {
-	return "session: unknown event types " + strings.Join(e.Types, ", ") +
-		": open it with a program that has the package owning them; reading, listing and export still work"
+func (e *UnsupportedError) Error() string { return "session: " + e.Reason() }
+
+// Reason says which types are not known, and which packages would know them.
+func (e *UnsupportedError) Reason() string {
+	return "unknown event types " + strings.Join(e.Types, ", ") + ": this program does not have " + e.Missing()
+}
+
+// Missing names the packages that own the types, as text: the owner of a type stands before its slash.
+func (e *UnsupportedError) Missing() string {
+	var owners []string
+	for _, t := range e.Types {
+		if owner, _, _ := strings.Cut(t, "/"); !slices.Contains(owners, owner) {
+			owners = append(owners, owner)
+		}
+	}
+	if len(owners) == 1 {
+		return "the package " + owners[0]
+	}
+	return "the packages " + strings.Join(owners, ", ")
 }
 
 // OpenTurnError says that a fork was asked for inside a turn, and names the nearest legal cuts (None

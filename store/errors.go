@@ -154,6 +154,7 @@ func (e *DamagedError) Is(t error) bool { return t == ErrDamaged }
 type UnsupportedError struct {
 	ID     session.ID
 	Detail string
+	Cause  error // a *session.UnsupportedError if it is the types of events that are not known; else nil
 }
 
 func (e *UnsupportedError) Error() string {
@@ -162,6 +163,9 @@ func (e *UnsupportedError) Error() string {
 
 // Is matches ErrUnsupported.
 func (e *UnsupportedError) Is(t error) bool { return t == ErrUnsupported }
+
+// Unwrap returns the cause.
+func (e *UnsupportedError) Unwrap() error { return e.Cause }
 
 // ReadOnlyError says why a store cannot be written to.
 type ReadOnlyError struct {

@@ -46,7 +46,7 @@ func (c *cli) doctorCmd() *cobra.Command {
 			spin := c.newSpinner()
 			defer spin.stop()
 			var bad, refused error
-			ill := 0
+			ill, odd := 0, 0 // sessions with problems; of them those that are only not understood
 			for i, id := range ids {
 				spin.wait("verifying %d of %d", i+1, len(ids))
 				var done *app.Repair
@@ -69,8 +69,13 @@ func (c *cli) doctorCmd() *cobra.Command {
 				if err := h.Err(); err != nil {
 					ill++
 					bad = err
+					if h.State == store.StateUnsupported {
+						odd++
+					}
 				}
 				switch owner, isOwner := errors.AsType[*app.OwnerError](failed); {
+				case errors.Is(failed, store.ErrReadOnly):
+					refused = failed
 				case failed == nil, errors.Is(failed, store.ErrUnsupported): // the report says that
 				case isOwner:
 					refused = owner
@@ -94,6 +99,9 @@ func (c *cli) doctorCmd() *cobra.Command {
 			case ill > 1:
 				return &failure{exit: exitDamaged, code: "damaged", what: "doctor", why: fmt.Sprintf("%d of %d sessions are damaged or unsupported", ill, len(ids)),
 					hint: "the lines above name them; the others are not harmed; strand doctor --repair ID makes one writable again"}
+			case ill == 1 && odd == 1:
+				return &failure{exit: exitDamaged, code: "damaged", what: "doctor", why: bad.Error(),
+					hint: "there is nothing to repair: use a program that knows what this one does not; strand show shows what can be read"}
 			case ill == 1:
 				return &failure{exit: exitDamaged, code: "damaged", what: "doctor", why: bad.Error(),
 					hint: "the bytes are kept as they are; strand show shows what can be read, strand doctor --repair makes it writable again"}

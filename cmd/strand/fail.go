@@ -145,12 +145,14 @@ func explain(what string, err error) *failure {
 		if notFound.ID == app.Last {
 			f.why, f.hint = "no session in this project yet", "begin one with strand run, or see strand ls --any-project"
 		}
-	case errors.As(err, &types):
-		f.exit, f.code, f.why = exitUnsupported, "unsupported", "unknown event types "+strings.Join(types.Types, ", ")
-		f.hint = "it can be read; to go on with it use the program that wrote it"
-	case errors.As(err, &unsupported):
-		f.exit, f.code, f.why = exitUnsupported, "unsupported", unsupported.Error()
-		f.hint = "use a newer strand to go on with it"
+	case errors.As(err, &unsupported), errors.As(err, &types):
+		f.exit, f.code, f.hint = exitUnsupported, "unsupported", "use a newer strand to go on with it"
+		if unsupported != nil {
+			f.why = unsupported.Error()
+		}
+		if errors.As(err, &types) {
+			f.hint = "it can be read, listed and exported; to go on with it use a program that has " + types.Missing()
+		}
 	case errors.As(err, &readOnly) && errors.Is(err, store.ErrUnsupported):
 		f.exit, f.code, f.why = exitUnsupported, "unsupported", readOnly.Error()
 		f.hint = "use a newer strand, or work in another store with --store DIR"

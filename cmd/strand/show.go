@@ -47,7 +47,7 @@ func (c *cli) showCmd() *cobra.Command {
 					return err
 				}
 				if types := ins.State.Unknown(); len(types) > 0 {
-					c.note("it holds events of unknown types (%s): it can be read, not gone on with", strings.Join(types, ", "))
+					c.note("it can be read, not gone on with: %s", (&session.UnsupportedError{Types: types}).Reason())
 				}
 				return ins.Err()
 			})

@@ -189,6 +189,8 @@ func (c *cli) packCmd() *cobra.Command {
 				why := ""
 				switch {
 				case err == nil:
+				case errors.Is(err, store.ErrReadOnly):
+					return err // so are the others
 				case errors.Is(err, store.ErrNotFound) && len(args) == 0:
 					continue // deleted meanwhile
 				case errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrFenced):
