@@ -15,7 +15,8 @@
 //	tail.go      a session as it grows
 //	takeover.go  asking whoever holds a session to let it go
 //	doctor.go    what is wrong, and what is only worth knowing
-//	change.go    fork, undo, redo, title
+//	fork.go      forks, in this store and in another one
+//	change.go    undo, redo, title
 //	compact.go   compaction: its numbers, what begins it, what a person asks of it
 //	remove.go    into the trash, back, for good
 //	import.go    files of other programs
@@ -75,10 +76,7 @@ func Open(o Options) (*App, error) {
 		return nil, err
 	}
 	host, _ := os.Hostname()
-	st, err := filestore.Open(root, filestore.Options{
-		Now: time.Now, Rand: rand.Reader,
-		Host: host, Program: program(), PID: os.Getpid(), ProcessStart: processStart(), Alive: alive,
-	})
+	st, err := openStore(root, host)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +84,13 @@ func Open(o Options) (*App, error) {
 		o.LetGo = letGo
 	}
 	return &App{Root: root, Store: st, Registry: reg, catalog: catalog.New(), host: host, letGo: o.LetGo}, nil
+}
+
+func openStore(root, host string) (*filestore.Store, error) {
+	return filestore.Open(root, filestore.Options{
+		Now: time.Now, Rand: rand.Reader,
+		Host: host, Program: program(), PID: os.Getpid(), ProcessStart: processStart(), Alive: alive,
+	})
 }
 
 func program() string { return "strand " + Version }

@@ -90,22 +90,6 @@ func keepOutside(id session.ID, events []session.Event) string {
 	return ""
 }
 
-// Forked is what a fork is known by.
-type Forked struct {
-	ID     session.ID  `json:"id"`
-	Parent session.ID  `json:"parent"`
-	Seq    session.Seq `json:"seq"` // the last event that it shares
-}
-
-// Fork makes a fork of a stored session, whoever holds it. at nil: the last legal cut.
-func (a *App) Fork(ctx context.Context, id session.ID, at *session.Seq) (Forked, error) {
-	h, err := store.Fork(ctx, a.Store, id, store.ForkOptions{At: at, Child: NewID(), Now: Now(), Registry: a.Registry})
-	if err != nil {
-		return Forked{}, err
-	}
-	return Forked{h.ID, h.Parent.ID, h.Parent.Seq}, nil
-}
-
 // Undone says which turn was hidden or brought back.
 type Undone struct {
 	ID   session.ID `json:"id"`

@@ -60,10 +60,10 @@ func same(a, b session.Event) bool {
 }
 
 // encode appends the records of events to w.unsynced, and returns the position behind them and the
-// lock that keeps their blobs, if any, until the records are written.
+// lock that keeps their blobs, if any, until the records are written. w.named are then the pinned blobs that they name.
 func (w *writer) encode(ctx context.Context, events []session.Event) (end store.Pos, lock vfs.File, err error) {
 	mark := w.synced.Next - 1
-	end = w.next
+	end, w.named = w.next, nil
 	if w.unsynced == nil {
 		if room, ok := w.s.rooms.Get().(*[]byte); ok {
 			w.unsynced = *room
@@ -103,6 +103,7 @@ func (w *writer) encode(ctx context.Context, events []session.Event) (end store.
 		if err := record.Check(ev); err != nil {
 			return end, lock, err
 		}
+		w.named = append(w.named, w.s.pinned(ev.Data)...) // here: of a long text only its own name gets into the record
 		if ev.Data, err = record.Externalize(ev.Data, record.BlobLimit, put); err != nil {
 			return end, lock, err
 		}

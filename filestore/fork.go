@@ -26,7 +26,7 @@ func (s *Store) CreateFork(ctx context.Context, h session.Header, own []session.
 		return fmt.Errorf("filestore: %s names no parent: a fork has one", h.ID)
 	}
 	if err := s.writable(); err != nil {
-		return err
+		return readOnlyFor(h.Parent.ID, err)
 	}
 	if err := s.free(h.ID); err != nil {
 		return err
@@ -43,31 +43,6 @@ func (s *Store) CreateFork(ctx context.Context, h session.Header, own []session.
 	return s.placeWhole(ctx, h, store.Pos{Next: h.SeedLength, Link: h.Parent.Link}, own)
 }
 
-// Take stores a session that was made elsewhere.
-func (s *Store) Take(ctx context.Context, h session.Header, events []session.Event) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	if _, err := record.AppendHeader(nil, h); err != nil {
-		return err
-	}
-	if h.Parent != nil {
-		return fmt.Errorf("filestore: %s names a parent: that is a fork", h.ID)
-	}
-	if err := s.writable(); err != nil {
-		return err
-	}
-	if err := s.free(h.ID); err != nil {
-		return err
-	}
-	lock, err := s.shareStore(ctx)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	return s.placeWhole(ctx, h, store.Pos{}, events)
-}
-
 // placeWhole stores a session whose own events begin at at. Whoever calls it holds store.lock.
 func (s *Store) placeWhole(ctx context.Context, h session.Header, at store.Pos, own []session.Event) error {
 	w := &writer{s: s, id: h.ID, hdr: h, dir: s.dir(h.ID), created: true, since: s.opt.Now()}
@@ -75,9 +50,14 @@ func (s *Store) placeWhole(ctx context.Context, h session.Header, at store.Pos, 
 		return err
 	}
 	defer w.Close()
+	return w.placeFirst(ctx, at, own)
+}
+
+// placeFirst brings a new session with its first events to the place that is w.dir. Nobody is told of its holder.
+func (w *writer) placeFirst(ctx context.Context, at store.Pos, own []session.Event) error {
 	w.op.Lock()
 	defer w.op.Unlock()
-	w.start(&logScan{hdr: h, pos: at, synced: session.None})
+	w.start(&logScan{hdr: w.hdr, pos: at, synced: session.None})
 	end, blobs, err := w.encode(ctx, own)
 	if blobs != nil {
 		defer blobs.Close()
@@ -85,14 +65,13 @@ func (s *Store) placeWhole(ctx context.Context, h session.Header, at store.Pos, 
 	if err != nil {
 		return err
 	}
-	named := s.pinned(w.unsynced)
 	if err := w.newAttempt(at, end, w.unsynced); err != nil {
 		return w.notSaved(err)
 	}
 	if err := w.place(); err != nil {
 		return w.notSaved(err)
 	}
-	s.unpin(named)
+	w.s.unpin(w.named)
 	return nil
 }
 

@@ -163,9 +163,17 @@ func (s *Store) Open(ctx context.Context, id session.ID) (store.Writer, error) {
 	}
 	if err := w.open(ctx); err != nil {
 		w.release()
-		return nil, err
+		return nil, readOnlyFor(id, err)
 	}
 	return w, nil
+}
+
+// readOnlyFor names in an error of a store that cannot be written the session that was to be.
+func readOnlyFor(id session.ID, err error) error {
+	if e, ok := errors.AsType[*store.ReadOnlyError](err); ok {
+		return &store.ReadOnlyError{Path: e.Path, ID: id, Cause: e.Cause}
+	}
+	return err
 }
 
 // reserve enters w as this process's only handle of id.

@@ -99,11 +99,17 @@ var scenarios = []scenario{
 		return session.None, err
 	}, also: func(ctx context.Context, s *Store, err error) error { return whole(ctx, s, "child", 11, err) }},
 	{name: "take", run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
-		if err := s.Take(ctx, testHeader(subject), events(0, 5)); err != nil {
+		if err := s.Take(ctx, testHeader(subject), session.Events(events(0, 5)).Range(0, 5)); err != nil {
 			return session.None, err
 		}
 		return 4, nil
 	}, also: func(ctx context.Context, s *Store, err error) error { return whole(ctx, s, subject, 5, err) }},
+	{name: "take-long", roll: 600, run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
+		if err := s.Take(ctx, testHeader(subject), session.Events(events(0, 9)).Range(0, 9)); err != nil {
+			return session.None, err
+		}
+		return 8, nil
+	}, also: func(ctx context.Context, s *Store, err error) error { return whole(ctx, s, subject, 9, err) }},
 	{name: "blob", block: 8 << 10, setup: stored(10), run: more, log: blobLog},
 	{name: "pack", shuffled: true, setup: threeLives, run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
 		p, err := s.Pack(ctx, subject)

@@ -29,7 +29,7 @@ func (s *Store) pin(name string, lock vfs.File) {
 	s.pins.names[name] = true
 }
 
-// pinned returns the pinned blobs that the records text name.
+// pinned returns the pinned blobs that text names.
 func (s *Store) pinned(text []byte) (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,9 +2,11 @@ package filestore
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/store"
 	"github.com/strandline-dev/strandline/vfs"
 )
@@ -32,6 +34,17 @@ func TestPins(t *testing.T) {
 	}
 	if !free() {
 		t.Fatal("every blob is named")
+	}
+	// A text that is so long that it becomes a blob itself names one, too.
+	d := must[string](t)(s.PutBlob(t.Context(), []byte("d")))
+	long := events(5, 1)
+	long[0].Data = jsontext.Value(fmt.Sprintf(`{"text":"%s see %s"}`, strings.Repeat("x", record.BlobLimit), d))
+	if free() {
+		t.Fatal("before the long text")
+	}
+	mustAppend(t, w, long)
+	if !free() {
+		t.Fatal("the long text names it")
 	}
 	must[string](t)(s.PutBlob(t.Context(), []byte("c")))
 	if free() {

@@ -45,8 +45,9 @@ type writer struct {
 	closed    bool
 	broken    bool
 	looked    bool
-	unsynced  []byte // the records from synced to next, as they are in the file
-	kept      int    // that many bytes of unsynced are written; the rest is the batch that is not yet
+	unsynced  []byte   // the records from synced to next, as they are in the file
+	named     []string // pinned blobs that the batch names which is being written
+	kept      int      // that many bytes of unsynced are written; the rest is the batch that is not yet
 	acked     store.Pos
 	opened    *store.Snapshot
 	stopJoin  context.CancelFunc // of the joining in the background; nil: there is none
@@ -204,9 +205,8 @@ func (w *writer) Append(ctx context.Context, events []session.Event) (store.Pos,
 		defer lock.Close()
 	}
 	if err == nil {
-		named := w.s.pinned(w.unsynced[w.kept:])
 		if err = w.write(end); err == nil {
-			w.s.unpin(named)
+			w.s.unpin(w.named)
 		}
 	}
 	w.unsynced = w.unsynced[:w.kept]

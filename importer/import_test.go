@@ -129,7 +129,7 @@ func TestCompletes(t *testing.T) {
 		events = append(events, ev)
 	}
 	st := newStore(t)
-	if err := st.(store.Taker).Take(t.Context(), snap.Header, events); err != nil {
+	if err := st.(store.Taker).Take(t.Context(), snap.Header, session.Events(events).Range(0, session.Seq(len(events)))); err != nil {
 		t.Fatal(err)
 	}
 	got := mustImport(t, newImporter(t, st), file)
@@ -139,7 +139,7 @@ func TestCompletes(t *testing.T) {
 	// Somebody who went on with the half one meanwhile is not overrun.
 	st = newStore(t)
 	events[3].Data = []byte(`{"id":"x","role":"user","content":[]}`)
-	if err := st.(store.Taker).Take(t.Context(), snap.Header, events); err != nil {
+	if err := st.(store.Taker).Take(t.Context(), snap.Header, session.Events(events).Range(0, session.Seq(len(events)))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := newImporter(t, st).Import(t.Context(), nil, text(file)); err == nil || stat(t, st, r.ID).Pos.Next != 4 {

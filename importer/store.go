@@ -13,7 +13,7 @@ import (
 
 // store reads the file again and stores it under h.
 func (j *job) store(ctx context.Context, h session.Header) error {
-	p := &placer{im: j.im, h: h, place: j.im.taker.Take}
+	p := &placer{im: j.im, h: h, place: j.im.take}
 	err := j.again(ctx, p.add)
 	if err == nil {
 		err = p.end(ctx)
@@ -34,6 +34,10 @@ func (j *job) store(ctx context.Context, h session.Header) error {
 	j.res.ID = h.ID
 	j.im.remember(h)
 	return nil
+}
+
+func (im *Importer) take(ctx context.Context, h session.Header, events []session.Event) error {
+	return im.taker.Take(ctx, h, session.Events(events).Range(0, session.Seq(len(events))))
 }
 
 // again reads the file a second time. It must be what it was.
@@ -177,7 +181,7 @@ func (j *job) move(ctx context.Context, h session.Header) (done bool, err error)
 		}
 		return same, err
 	}
-	p := &placer{im: j.im, h: h, place: j.im.taker.Take}
+	p := &placer{im: j.im, h: h, place: j.im.take}
 	if h.Parent != nil {
 		f, ok := j.im.opt.Store.(store.Forker)
 		if !ok || h.SeedLength > n || !j.parentStored(ctx, f, h) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/strandline-dev/strandline/record"
@@ -69,7 +70,14 @@ func (s *Store) CreateFork(ctx context.Context, h session.Header, own []session.
 }
 
 // Take stores a session that was made elsewhere.
-func (s *Store) Take(ctx context.Context, h session.Header, events []session.Event) error {
+func (s *Store) Take(ctx context.Context, h session.Header, all iter.Seq2[session.Event, error]) error {
+	var events []session.Event
+	for ev, err := range all {
+		if err != nil {
+			return err
+		}
+		events = append(events, ev)
+	}
 	head, err := record.AppendHeader(nil, h)
 	if err != nil {
 		return err

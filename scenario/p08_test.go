@@ -147,6 +147,28 @@ func TestP8_LookingIsNotTouching(t *testing.T) {
 	ordered("(6) start and leave")
 	unchanged("(6) start and leave")
 
+	// To the trash and back: nothing moves, and what is looked at there stays as it is.
+	middle := want[n/2]
+	b.ok("rm", middle)
+	if got := ids(b.list()); !slices.Equal(got, slices.Delete(slices.Clone(want), n/2, n/2+1)) {
+		t.Errorf("(7) rm: the order is %v", got)
+	}
+	trashed := snap(t, b.store)
+	if r := b.ok("ls", "--trash", "--any-project", "--json"); !strings.Contains(r.out, middle) {
+		t.Errorf("(7) the trash does not show it: %v", r)
+	}
+	if r := b.strand("show", middle); r.code != 5 || !strings.Contains(r.err, "strand restore "+middle) {
+		t.Errorf("(7) show of what is in the trash: %v", r)
+	}
+	b.ok("show", want[0])
+	if d := trashed.diff(snap(t, b.store)); d != "" {
+		t.Errorf("(7) looking at the trash changed the store:\n%s", d)
+	}
+	b.ok("restore", middle)
+	ordered("(7) rm and restore")
+	before["sessions"] = sessions()["sessions"] // the directory itself, of which a name was taken and given back
+	unchanged("(7) rm and restore")
+
 	// The id that was printed on quitting opens the same session.
 	if res := b.run("hello again", []line{say("hello")}, "--session", oldest); res.SessionID != oldest || res.Turn != 2 {
 		t.Errorf("the printed id opened %+v", res)

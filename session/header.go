@@ -61,7 +61,7 @@ type OriginSpan struct {
 // import holds all its events itself, whatever it shared with another session where it came from.
 type Imported struct {
 	Tool   string `json:"tool"`
-	SHA256 string `json:"sha256"` // of the file, in hexadecimal
+	SHA256 string `json:"sha256"` // of the file, in hexadecimal; "" of a fork from another store
 	Events Seq    `json:"events"`
 
 	Source string `json:"source,omitzero"` // the session's id there

@@ -170,6 +170,7 @@ func (e *UnsupportedError) Unwrap() error { return e.Cause }
 // ReadOnlyError says why a store cannot be written to.
 type ReadOnlyError struct {
 	Path  string
+	ID    session.ID // the stored session that was to be gone on with or forked; "" if none
 	Cause error
 }
 

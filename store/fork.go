@@ -38,26 +38,16 @@ func Fork(ctx context.Context, st Store, source session.ID, opt ForkOptions) (se
 	} else if !errors.Is(err, ErrNotFound) {
 		return session.Header{}, err
 	}
-	snap, running, err := readSettled(ctx, st, source)
+	snap, cut, err := cutOf(ctx, st, source, opt)
 	if err != nil {
 		return session.Header{}, err
 	}
 	defer snap.Close()
-	if snap.Unsupported != "" {
-		return session.Header{}, &UnsupportedError{ID: source, Detail: snap.Unsupported}
-	}
-	if len(snap.Damage) > 0 && snap.Prefix.Len() == 0 {
-		return session.Header{}, &DamagedError{ID: source, Ranges: snap.Damage} // nothing is left to fork
-	}
-	cut, err := findCut(snap.Prefix, opt.At, running)
-	if err != nil {
-		return session.Header{}, err
-	}
 	h, err := childHeader(ctx, forker, snap, cut, opt)
 	if err != nil {
 		return session.Header{}, err
 	}
-	own, err := childEvents(h, snap.Prefix, opt)
+	own, err := childEvents(h, snap.Prefix, cut+1, opt)
 	if err != nil {
 		return session.Header{}, err
 	}
@@ -65,6 +55,27 @@ func Fork(ctx context.Context, st Store, source session.ID, opt ForkOptions) (se
 		return session.Header{}, err
 	}
 	return h, nil
+}
+
+// cutOf reads the source and finds where it is to be cut.
+func cutOf(ctx context.Context, st Store, source session.ID, opt ForkOptions) (*Snapshot, session.Seq, error) {
+	snap, running, err := readSettled(ctx, st, source)
+	if err != nil {
+		return nil, session.None, err
+	}
+	cut := session.None
+	switch {
+	case snap.Unsupported != "":
+		err = &UnsupportedError{ID: source, Detail: snap.Unsupported}
+	case len(snap.Damage) > 0 && snap.Prefix.Len() == 0:
+		err = &DamagedError{ID: source, Ranges: snap.Damage} // nothing is left to fork
+	default:
+		cut, err = findCut(snap.Prefix, opt.At, running)
+	}
+	if err != nil {
+		return nil, session.None, errors.Join(err, snap.Close())
+	}
+	return snap, cut, nil
 }
 
 // readSettled reads the source between two looks at its holder, so that "somebody runs the open turn" and
@@ -137,9 +148,8 @@ func childHeader(ctx context.Context, f Forker, snap *Snapshot, cut session.Seq,
 }
 
 // childEvents returns what stands in the child's first file: closers, if the cut lies in a turn, and the
-// boundary, unless the inherited part ends in one. Only the open turn is folded.
-func childEvents(h session.Header, p session.Prefix, opt ForkOptions) ([]session.Event, error) {
-	n := h.SeedLength
+// boundary, unless the n inherited events end in one. Only the open turn is folded.
+func childEvents(h session.Header, p session.Prefix, n session.Seq, opt ForkOptions) ([]session.Event, error) {
 	if n == 0 {
 		return nil, nil
 	}

@@ -12,6 +12,7 @@ package store
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"github.com/strandline-dev/strandline/session"
@@ -184,8 +185,9 @@ type Forker interface {
 // Taker takes in a session that was made elsewhere.
 type Taker interface {
 	// Take stores a session with its first events (there may be none), all or nothing: when it returns
-	// everything is synced. The header names no parent. ErrExists if the id is taken.
-	Take(ctx context.Context, h session.Header, events []session.Event) error
+	// everything is synced. However many there are, a bounded part of them is kept in memory. An error that events
+	// yields is returned as it is. The header names no parent. ErrExists if the id is taken.
+	Take(ctx context.Context, h session.Header, events iter.Seq2[session.Event, error]) error
 }
 
 // Lister lists sessions.

@@ -74,7 +74,7 @@ func (s *suite) never(id session.ID, purged bool) {
 	_, cerr := s.st.Create(s.ctx, header(id))
 	errs := map[string]error{"Create": cerr}
 	if t, ok := s.st.(store.Taker); ok {
-		errs["Take"] = t.Take(s.ctx, taken(id, 1), talk(0, 1))
+		errs["Take"] = t.Take(s.ctx, taken(id, 1), each(talk(0, 1)))
 	}
 	if f, ok := s.st.(store.Forker); ok {
 		errs["CreateFork"] = f.CreateFork(s.ctx, s.childHeader(id, "other", 2), []session.Event{boundary(3)})

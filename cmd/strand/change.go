@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -11,12 +12,15 @@ import (
 
 func (c *cli) forkCmd() *cobra.Command {
 	var at int64
+	var to string
 	cmd := &cobra.Command{
 		Use:   "fork ID",
 		Short: "Make a fork: a new session that goes on from this one",
 		Long: "Makes a new session that shares what ID holds up to a seq and goes on for itself. It costs the same at any\n" +
-			"length and works while another process writes ID. Without --at it is cut at the end, or before the turn that runs.",
-		Example: "  strand fork last\n  strand fork 7f3k --at 41 --json",
+			"length and works while another process writes ID. Without --at it is cut at the end, or before the turn that runs.\n\n" +
+			"With --to the fork is made in another store: what it shares is copied, this store is only read, and it may be one\n" +
+			"that cannot be written to.",
+		Example: "  strand fork last\n  strand fork 7f3k --at 41 --json\n  strand --store /mnt/backup fork 7f3k --to ~/sessions",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: c.completeID,
 		RunE: c.does(func(cmd *cobra.Command, args []string) error {
 			return c.withSession(cmd.Context(), args[0], func(a *app.App, id session.ID) error {
@@ -24,7 +28,7 @@ func (c *cli) forkCmd() *cobra.Command {
 				if cmd.Flags().Changed("at") {
 					cut = (*session.Seq)(&at)
 				}
-				f, err := a.Fork(cmd.Context(), id, cut)
+				f, err := c.fork(cmd.Context(), a, id, cut, to)
 				if err != nil {
 					return err
 				}
@@ -32,13 +36,28 @@ func (c *cli) forkCmd() *cobra.Command {
 					return c.object(f)
 				}
 				fmt.Fprintln(c.out, f.ID)
-				c.hint("fork of %s at %d; go on with strand run --session %s", f.Parent, f.Seq, f.ID)
+				in := ""
+				if f.Store != "" {
+					in = "--store " + f.Store + " "
+				}
+				c.hint("fork of %s at %d; go on with strand run %s--session %s", f.Parent, f.Seq, in, f.ID)
 				return nil
 			})
 		}),
 	}
+	cmd.Flags().StringVar(&to, "to", "", "make it in the store `DIR`, with a copy of what it shares")
 	cmd.Flags().Int64Var(&at, "at", -1, "last `SEQ` that the fork shares")
 	return cmd
+}
+
+func (c *cli) fork(ctx context.Context, a *app.App, id session.ID, at *session.Seq, to string) (app.Forked, error) {
+	if to == "" {
+		return a.Fork(ctx, id, at)
+	}
+	spin := c.newSpinner()
+	defer spin.stop()
+	spin.wait("copying %s", id)
+	return a.ForkTo(ctx, id, at, to)
 }
 
 func (c *cli) undoCmd() *cobra.Command {

@@ -265,7 +265,7 @@ func (t *chat) line(ctx context.Context, line string) error {
 
 func (t *chat) tell(format string, args ...any) {
 	t.spin.print(false, func() {
-		fmt.Fprintf(t.c.out, format+"\n", args...)
+		fmt.Fprintln(t.c.out, safe(fmt.Sprintf(format, args...)))
 		t.c.out.Flush()
 	})
 }

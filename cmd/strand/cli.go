@@ -262,7 +262,7 @@ func (c *cli) completeID(cmd *cobra.Command, args []string, toComplete string) (
 	out := []string{app.Last}
 	for _, r := range l.Rows {
 		if strings.HasPrefix(string(r.ID), toComplete) {
-			out = append(out, string(r.ID)+"\t"+r.Title)
+			out = append(out, string(r.ID)+"\t"+safeLine(r.Title))
 		}
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder

@@ -159,6 +159,9 @@ func explain(what string, err error) *failure {
 	case errors.As(err, &readOnly):
 		f.exit, f.code, f.why = exitFailed, "read-only", readOnly.Error()
 		f.hint = "make it writable, or work in another store with --store DIR"
+		if readOnly.ID != "" {
+			f.hint = fmt.Sprintf("fork it into a store that can be written (strand fork %s --to DIR), or ", readOnly.ID) + f.hint
+		}
 	case errors.As(err, &openTurn):
 		f.exit, f.code, f.why = exitUsage, "open-turn", fmt.Sprintf("a turn is open at seq %d", openTurn.At)
 		f.hint = openTurnHint(openTurn)

@@ -154,7 +154,7 @@ func (c *cli) rowLine(r app.Row, anyProject bool) string {
 	}
 	tail := ""
 	if r.Kind != session.KindRoot {
-		tail += " " + safeLine(string(r.Kind))
+		tail += " " + string(r.Kind)
 	}
 	if r.Parent != nil {
 		tail += " of " + string(r.Parent.ID)
@@ -163,7 +163,10 @@ func (c *cli) rowLine(r app.Row, anyProject bool) string {
 		}
 	}
 	if anyProject {
-		tail += " " + safeLine(r.Project)
+		tail += " " + r.Project
+	}
+	if tail != "" {
+		tail = " " + safeLine(tail)
 	}
 	return fmt.Sprintf("%-20s  %s  %3s  %s%s%s", r.ID, when(r.LastActivity), turns(r.Turns), state, clip(title, 60), c.paint(dim, tail))
 }

@@ -138,11 +138,11 @@ func (c *cli) printHead(s app.Stat) {
 		title = "(no title)"
 	}
 	fmt.Fprintln(c.out, c.paint(bold, title))
-	line := fmt.Sprintf("%s · %s · %s · %s", s.ID, s.Header.Kind, when(s.Header.CreatedAt), safeLine(s.Header.Cwd))
+	line := fmt.Sprintf("%s · %s · %s · %s", s.ID, s.Header.Kind, when(s.Header.CreatedAt), s.Header.Cwd)
 	if p := s.Header.Parent; p != nil {
 		line += fmt.Sprintf(" · fork of %s at %d", p.ID, p.Seq)
 	}
-	fmt.Fprintln(c.out, c.paint(dim, line))
+	fmt.Fprintln(c.out, c.paint(dim, safeLine(line)))
 	if l := s.Lineage.String(); l != "" {
 		fmt.Fprintln(c.out, c.paint(dim, safeLine(l)))
 	}

@@ -51,7 +51,7 @@ func events(texts ...string) []session.Event {
 func put(t testing.TB, st store.Store, h session.Header, evs []session.Event) {
 	t.Helper()
 	if len(evs) == 0 {
-		if err := st.(store.Taker).Take(t.Context(), h, nil); err != nil {
+		if err := st.(store.Taker).Take(t.Context(), h, session.Events(nil).Range(0, 0)); err != nil {
 			t.Fatal(err)
 		}
 		return
