@@ -395,7 +395,7 @@ var remedies = map[llm.Code]string{
 	llm.CodeAuth:              "strand config shows where the key comes from: set the right one",
 	llm.CodeMissingCredential: "strand config shows where the key is looked for: set it",
 	llm.CodeQuota:             "pay the service, or name another model with --model",
-	llm.CodeContextWindow:     "name a model that takes more with --model, or take the last turn back with strand undo",
+	llm.CodeContextWindow:     "make the conversation smaller with strand compact (again, if once is not enough), name a model that takes more with --model, or take the last turn back with strand undo",
 	llm.CodeTransport:         "see whether the service runs and strand config has its address",
 }
 

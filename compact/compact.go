@@ -87,6 +87,7 @@ type look struct {
 	gauge    meter.Gauge
 	estimate int64 // of req, whatever was told
 	set      Settings
+	refused  int64 // so much of the conversation this model was last asked to sum up, and its service does not take it; 0: unknown
 }
 
 func (c *Compactor) look(j Job) (look, error) {
@@ -108,6 +109,7 @@ type Viewed struct {
 func View(provider string, req llm.Request, items []session.Item, st session.State, p session.Prefix, set Settings) Viewed {
 	req.Messages = view.Build(items, st, provider).Messages
 	l := look{items: items, st: st, req: req, set: set.Or(Defaults), gauge: meter.Measure(req, st, p), estimate: meter.Request(req)}
+	l.refused = refused(st, p, provider, req.Model)
 	return Viewed{l.gauge.Tokens, l}
 }
 
@@ -137,8 +139,15 @@ func plan(l look, window int, manual bool, restated []string) Plan {
 	if window > 0 {
 		most = max(1, int64(window)-meter.Fixed(l.req)-int64(l.summaryTokens(window))-meter.Text(instructions[instruction]))
 	}
-	p := Select(l.items, l.st, restated, l.share(l.set.Tail, window), most)
-	if p.Tokens <= frameTokens() && manual { // all of it is in the tail: a person wants it smaller nevertheless
+	if l.refused > 0 { // the window is unknown, or not what is said of it: half is tried
+		half := max(1, l.refused/2)
+		if most == 0 || half < most {
+			most = half
+		}
+	}
+	tail := l.share(l.set.Tail, window)
+	p := Select(l.items, l.st, restated, tail, most)
+	if manual && (p.Head+p.Kept <= tail || p.Tokens <= frameTokens()) { // all of it is in the tail: a person wants it smaller nevertheless
 		p = Select(l.items, l.st, restated, l.share(l.set.Tail, 0), most)
 	}
 	if p.Tokens <= frameTokens() { // nothing is smaller than what would stand for it
@@ -146,6 +155,33 @@ func plan(l look, window int, manual bool, restated []string) Plan {
 	}
 	return p
 }
+
+// refused is what the newest request for a summary that the service of a model refused as too long told of the
+// conversation; 0: there is none among the last compactions.
+func refused(st session.State, p session.Prefix, provider, model string) int64 {
+	for _, b := range st.LastClosed(Bracket, remembered) {
+		ev, err := p.At(b.Close)
+		if err != nil {
+			return 0
+		}
+		end, err := session.DecodeData[End](ev)
+		if err != nil || end.Provider != provider || end.Model != model || end.Error == nil || end.Error.Code != string(llm.CodeContextWindow) {
+			continue
+		}
+		if ev, err = p.At(b.Open); err != nil {
+			return 0
+		}
+		start, err := session.DecodeData[Start](ev)
+		if err != nil {
+			return 0
+		}
+		return start.Tokens
+	}
+	return 0
+}
+
+// remembered is how many compactions back a refusal counts.
+const remembered = 32
 
 // ErrNothing says that there is nothing that a compaction could replace.
 var ErrNothing = errors.New("nothing to compact: there is no more than the newest part, which is kept")
@@ -203,23 +239,37 @@ func (c *Compactor) take(s *session.Session) (release func(), err error) {
 
 // Compact makes a session's view smaller because a person asks for it. command is what they said it with, if that
 // has an id. Errors before anything is written: ErrNothing, *BusyError. A compaction that began is told in the
-// report, failed or not; the error is that of the end of ctx, or of a log that takes no more or cannot be saved.
+// report, failed or not; one whose request is refused as too long is followed by another over half as much. The error is that of the end of ctx, or of a log that takes no more or cannot be saved.
 func (c *Compactor) Compact(ctx context.Context, j Job, command string) (Report, error) {
 	release, err := c.take(j.Session)
 	if err != nil {
 		return Report{}, err
 	}
 	defer release()
-	l, err := c.look(j)
-	if err != nil {
-		return Report{}, err
+	var rep Report
+	for try := 0; ; try++ {
+		l, err := c.look(j)
+		if err != nil {
+			return rep, err
+		}
+		p := plan(l, j.Window, true, c.opts.Restated)
+		if p.Empty() && try == 0 {
+			return rep, ErrNothing
+		}
+		if p.Empty() {
+			return rep, nil // what was refused as too long cannot be made shorter: that is told
+		}
+		rep, err = c.run(ctx, j, l, p, CauseManual, command)
+		var failed *llm.Error
+		if err != nil || try == mostRefused || !errors.As(rep.Err, &failed) || failed.Code != llm.CodeContextWindow {
+			return rep, err
+		}
 	}
-	p := plan(l, j.Window, true, c.opts.Restated)
-	if p.Empty() {
-		return Report{}, ErrNothing
-	}
-	return c.run(ctx, j, l, p, CauseManual, command)
 }
+
+// mostRefused is how often a person's request for a summary is made shorter after it was refused as too long: each
+// time by half, so that it fits at last whatever the window is.
+const mostRefused = 8
 
 // errMoved says that the surface is not what was selected from any more.
 var errMoved = errors.New("the selected span changed meanwhile")
@@ -229,7 +279,7 @@ func (c *Compactor) run(ctx context.Context, j Job, l look, p Plan, cause Cause,
 	at := l.st.Next()
 	start := Start{
 		CompactionID: c.opts.NewID(), Turn: j.turn(), SourceCommandID: command, Cause: cause,
-		Range:       &Range{l.items[p.From].Seq, l.items[p.To-1].Seq},
+		Range: &Range{l.items[p.From].Seq, l.items[p.To-1].Seq}, Tokens: p.Head,
 		Instruction: instruction, MaxTokens: l.summaryTokens(j.Window),
 	}
 	rep = Report{CompactionID: start.CompactionID, Before: l.gauge.Tokens, After: l.gauge.Tokens, Start: session.None, End: session.None}
@@ -328,8 +378,8 @@ func (c *Compactor) conclude(j Job, l look, p Plan, rep *Report, sum summary) er
 	if rep.Outcome == Failed {
 		end.Error = info(rep.Err)
 	}
-	if sum.usage != nil {
-		end.Usage, end.Provider, end.Model = sum.usage, j.Provider.Name(), j.Head.Model
+	if end.Usage = sum.usage; sum.usage != nil || end.Error != nil {
+		end.Provider, end.Model = j.Provider.Name(), j.Head.Model
 	}
 	ev, err := j.Session.Append(session.Draft{Type: TypeEnd, Data: end})
 	if err != nil {

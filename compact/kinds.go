@@ -32,6 +32,9 @@ type Start struct {
 	Cause           Cause  `json:"cause,omitzero"`
 	// Range is the selected span of the surface, by its first and last node.
 	Range *Range `json:"range,omitzero"`
+	// Tokens is how much the request tells of the conversation, estimated: what a service that refuses it as too long
+	// does not take.
+	Tokens int64 `json:"tokens,omitzero"`
 	// Instruction is the number of the instruction that ends the request, MaxTokens the bound of its answer.
 	Instruction int `json:"instruction,omitzero"`
 	MaxTokens   int `json:"maxTokens,omitzero"`
@@ -88,7 +91,7 @@ type End struct {
 	After  *int64 `json:"after,omitzero"`
 	// Usage is what a request for a summary cost that gave none; one that gave one tells it in compact/summary.
 	Usage    *message.Usage `json:"usage,omitzero"`
-	Provider string         `json:"provider,omitzero"` // with Usage
+	Provider string         `json:"provider,omitzero"` // who was asked, with Usage and with Error
 	Model    string         `json:"model,omitzero"`
 }
 

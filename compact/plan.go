@@ -12,6 +12,7 @@ import (
 type Plan struct {
 	From, To int   // positions on the surface, To not included; From == To: nothing can go
 	Tokens   int64 // of the span, estimated
+	Head     int64 // of all up to the end of the span: what a request for its summary tells
 	Kept     int64 // of what stands behind it
 }
 
@@ -73,9 +74,11 @@ func Select(items []session.Item, st session.State, restated []string, tail, mos
 		switch {
 		case i >= p.To:
 			p.Kept += n
+			continue
 		case i >= p.From:
 			p.Tokens += n
 		}
+		p.Head += n
 	}
 	return p
 }

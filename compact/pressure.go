@@ -49,7 +49,11 @@ func (c *Compactor) Pressure(ctx context.Context, j Job, overflow bool) (changed
 	if ok, err := c.mayTry(j, l, overflow); err != nil || !ok {
 		return changed, err
 	}
-	p := plan(l, j.Window, false, c.opts.Restated)
+	window := j.Window
+	if overflow && window > 0 { // a service that refuses the request has a smaller one
+		window = min(window, int(l.estimate))
+	}
+	p := plan(l, window, false, c.opts.Restated)
 	if p.Empty() {
 		return changed, nil
 	}

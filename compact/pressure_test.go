@@ -10,6 +10,7 @@ import (
 	"github.com/strandline-dev/strandline/compact"
 	"github.com/strandline-dev/strandline/llm"
 	"github.com/strandline-dev/strandline/message"
+	"github.com/strandline-dev/strandline/meter"
 	"github.com/strandline-dev/strandline/session"
 )
 
@@ -189,5 +190,85 @@ func TestOff(t *testing.T) {
 	w.fill(20)
 	if w.pressure(false) || w.pressure(true) || w.compact().Outcome != compact.Done {
 		t.Error(w.types())
+	}
+}
+
+// takes plays a service that takes no more than most tokens.
+func takes(most int64, text string) func(context.Context, llm.Request, func(llm.Chunk, error) bool) {
+	return func(ctx context.Context, req llm.Request, yield func(llm.Chunk, error) bool) {
+		if n := meter.Request(req); n > most {
+			yield(llm.Chunk{}, llm.Errorf(llm.CodeContextWindow, "%d tokens are too many", n))
+			return
+		}
+		says(text)(ctx, req, yield)
+	}
+}
+
+// A window that is not known, or not what is said of it, does not wedge a session: what a service refused as too long
+// is not sent again as long.
+func TestRefusedAsTooLong(t *testing.T) {
+	for name, window := range map[string]int{"unknown": 0, "said to be larger": 1 << 20} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, session.Seed{})
+			w.job.Window = window
+			w.fill(40)
+			whole := meter.Messages(w.view())
+			w.model.play = takes(whole/5, "short")
+			// By itself it is tried twice, and the second time with half.
+			for range 4 {
+				if _, err := w.c.Pressure(context.Background(), w.job, true); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if w.types() != "start end:failed start end:failed" {
+				t.Fatal(w.types())
+			}
+			first, second := meter.Messages(w.model.asked[0].Messages), meter.Messages(w.model.asked[1].Messages)
+			if second > first*2/3 {
+				t.Errorf("%d tokens were refused and %d sent next", first, second)
+			}
+			// Another model is not held to it.
+			w.job.Head.Model = "larger"
+			l := w.model.play
+			w.model.play = says(strings.Repeat("no shorter ", 10000))
+			w.compact()
+			if n := meter.Messages(w.model.asked[2].Messages); n < first {
+				t.Errorf("%d tokens for another model, %d before", n, first)
+			}
+			w.job.Head.Model, w.model.play = "m", l
+			// A person's goes on until it fits, and the next one begins there.
+			for meter.Messages(w.view()) > whole/5 {
+				n := len(w.view())
+				if rep := w.compact(); rep.Outcome != compact.Done || len(w.view()) >= n {
+					t.Fatalf("%+v: %s", rep, w.types())
+				}
+			}
+			if n := strings.Count(w.types(), "end:failed"); n > 4 {
+				t.Errorf("%d requests were refused: %s", n, w.types())
+			}
+		})
+	}
+}
+
+// A service that refuses whatever it is asked is asked a few times only.
+func TestRefusedAlways(t *testing.T) {
+	w := newWorld(t, session.Seed{})
+	w.job.Window = 0
+	w.fill(40)
+	before := w.view()
+	w.model.play = takes(0, "")
+	if rep := w.compact(); rep.Outcome != compact.Failed || rep.Err == nil || w.model.count() > 9 || cmp.Diff(before, w.view()) != "" {
+		t.Errorf("%+v after %d requests", rep, w.model.count())
+	}
+}
+
+// What a person asks to be made smaller is, also where all of it would fit the tail that stays otherwise.
+func TestManualFarBelowTheWindow(t *testing.T) {
+	w := newWorld(t, session.Seed{})
+	w.job.Window = 1 << 20
+	w.fill(20)
+	before := meter.Messages(w.view())
+	if rep := w.compact(); rep.Outcome != compact.Done || meter.Messages(w.view()) > before/2 {
+		t.Errorf("%+v: %d tokens of %d are left", rep, meter.Messages(w.view()), before)
 	}
 }

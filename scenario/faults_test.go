@@ -61,7 +61,7 @@ var wireFaults = []wireFault{
 		stderr: "strand: turn 1: the service answers with a web page: look at the base URL; " + goesOn},
 	{name: "overflow", line: line{Error: &failure{Code: "CONTEXT_WINDOW_EXCEEDED"}}, fatal: true,
 		stderr: "strand: turn 1: This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens. " +
-			"Please reduce the length of the messages; name a model that takes more with --model, or take the last turn back with strand undo, then " + goesOn},
+			"Please reduce the length of the messages; make the conversation smaller with strand compact (again, if once is not enough), name a model that takes more with --model, or take the last turn back with strand undo, then " + goesOn},
 	{name: "key refused and repeated", line: line{Error: &failure{Code: "AUTH"}}, fatal: true,
 		stderr: "strand: turn 1: Incorrect API key provided: [redacted]; strand config shows where the key comes from: set the right one, then " + goesOn},
 	{name: "quota", line: line{Error: &failure{Code: "QUOTA"}}, fatal: true,
