@@ -213,15 +213,22 @@ func findRecord(ctx context.Context, f vfs.File, seq session.Seq, use func(*reco
 	if err != nil {
 		return err
 	}
-	return eachRecord(ctx, f, lo, func(raw *record.Raw) bool {
+	found := false
+	look := func(raw *record.Raw) bool {
 		if raw.Seq == seq {
 			use(raw)
+			found = true
 		}
 		return raw.Seq < seq
-	})
+	}
+	if err := eachRecord(ctx, f, lo, look); err != nil || found || lo == 0 {
+		return err
+	}
+	return eachRecord(ctx, f, 0, look)
 }
 
-// seekRecord returns a place in the segment f, not far before the record of seq. It halves the file until
+// seekRecord returns a place in the segment f, not far before the record of seq. What does not count may stand behind
+// the end of a segment, and lead it astray: who finds nothing there looks from the beginning. It halves the file until
 // little is left: the cost does not grow with the segment.
 func seekRecord(f vfs.File, seq session.Seq) (int64, error) {
 	_, head, err := readSegmentHead(f)

@@ -11,6 +11,7 @@ import (
 	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
 )
 
 // around is how many bytes before the place of an event are read with it: who looks at the end of a log looks
@@ -114,14 +115,25 @@ func (p *peeked) read(ctx context.Context, path string, seq, end session.Seq) ([
 	if err != nil {
 		return nil, err
 	}
+	evs, err := p.readFrom(ctx, f, max(off-around, head), seq, end)
+	if err == nil && evs == nil { // led astray
+		evs, err = p.readFrom(ctx, f, head, seq, end)
+	}
+	return evs, err
+}
+
+// readFrom is read from off on.
+func (p *peeked) readFrom(ctx context.Context, f vfs.File, off int64, seq, end session.Seq) ([]session.Event, error) {
 	var evs []session.Event
 	var failed error
 	budget := int64(2 * around)
-	err = eachRecord(ctx, f, max(off-around, head), func(raw *record.Raw) bool {
+	err := eachRecord(ctx, f, off, func(raw *record.Raw) bool {
 		if raw.Seq >= end || raw.Seq > seq && budget <= 0 {
 			return false
 		}
-		budget -= int64(len(raw.Line()))
+		if budget -= int64(len(raw.Line())); raw.Seq < seq && len(evs) > 0 && budget < -int64(2*around) {
+			evs, budget = nil, int64(2*around) // far before it still: not all of that is kept
+		}
 		ev, e := p.s.accepted(ctx, p.hdr.ID, p.hdr.Origin(raw.Seq), raw)
 		switch {
 		case e != nil && raw.Seq == seq:
@@ -134,7 +146,7 @@ func (p *peeked) read(ctx context.Context, path string, seq, end session.Seq) ([
 			evs = evs[:0]
 			return true
 		case len(evs) > 0 && ev.Seq != evs[len(evs)-1].Seq+1:
-			if ev.Seq > seq {
+			if ev.Seq > seq || evs[len(evs)-1].Seq >= seq {
 				return false
 			}
 			evs = evs[:0] // a gap: what is before it does not lead to seq
