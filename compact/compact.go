@@ -237,9 +237,12 @@ func (c *Compactor) take(s *session.Session) (release func(), err error) {
 	}, nil
 }
 
-// Compact makes a session's view smaller because a person asks for it. command is what they said it with, if that
-// has an id. Errors before anything is written: ErrNothing, *BusyError. A compaction that began is told in the
-// report, failed or not; one whose request is refused as too long is followed by another over half as much. The error is that of the end of ctx, or of a log that takes no more or cannot be saved.
+// Compact makes a session's view smaller because a person asks for it: once, or as often as it takes until a turn can be
+// sent again, where one summary has no room for all that is too much. command is what they said it with, if that has
+// an id. Errors before anything is written: ErrNothing, *BusyError. A compaction that began is told in the report,
+// failed or not; of several, the report is from the start of the first to the end of the last. One whose request is
+// refused as too long is followed by another over half as much. The error is that of the end of ctx, or of a log that
+// takes no more or cannot be saved.
 func (c *Compactor) Compact(ctx context.Context, j Job, command string) (Report, error) {
 	release, err := c.take(j.Session)
 	if err != nil {
@@ -247,29 +250,61 @@ func (c *Compactor) Compact(ctx context.Context, j Job, command string) (Report,
 	}
 	defer release()
 	var rep Report
-	for try := 0; ; try++ {
+	for refusals, rounds := 0, 0; ; {
 		l, err := c.look(j)
 		if err != nil {
 			return rep, err
 		}
-		p := plan(l, j.Window, true, c.opts.Restated)
-		if p.Empty() && try == 0 {
-			return rep, ErrNothing
+		if rep.Outcome == Done && (rounds == mostRounds || !l.over(j.Window)) {
+			return rep, nil
 		}
-		if p.Empty() {
+		p := plan(l, j.Window, true, c.opts.Restated)
+		switch {
+		case p.Empty() && rep.Outcome == "":
+			return rep, ErrNothing
+		case p.Empty():
 			return rep, nil // what was refused as too long cannot be made shorter: that is told
 		}
-		rep, err = c.run(ctx, j, l, p, CauseManual, command)
+		next, err := c.run(ctx, j, l, p, CauseManual, command)
 		var failed *llm.Error
-		if err != nil || try == mostRefused || !errors.As(rep.Err, &failed) || failed.Code != llm.CodeContextWindow {
+		did, again := next.Outcome == Done, errors.As(next.Err, &failed) && failed.Code == llm.CodeContextWindow
+		if rep.Outcome == Done {
+			next.Start, next.Before = rep.Start, rep.Before
+			if !did {
+				if !again {
+					j.remark("what is left is still too long, and no further summary could be made of it: %v", next.Err)
+				}
+				next.Outcome, next.Err, next.After = Done, nil, rep.After
+			}
+		}
+		switch rep = next; {
+		case err != nil:
 			return rep, err
+		case again && refusals < mostRefused:
+			refusals++
+		case did:
+			rounds++
+		default:
+			return rep, nil
 		}
 	}
 }
 
-// mostRefused is how often a person's request for a summary is made shorter after it was refused as too long: each
-// time by half, so that it fits at last whatever the window is.
-const mostRefused = 8
+const (
+	// mostRefused is how often a person's request for a summary is made shorter after it was refused as too long:
+	// each time by half, so that it fits at last whatever the window is.
+	mostRefused = 8
+	// mostRounds is how many summaries one asking makes at most. Each makes the view smaller.
+	mostRounds = 16
+)
+
+// over reports whether the view is larger than what a turn can be sent with, as far as that is known.
+func (l look) over(window int) bool {
+	if window > 0 && l.gauge.Tokens > l.share(l.set.Threshold, window) {
+		return true
+	}
+	return l.refused > 0 && l.estimate-meter.Fixed(l.req) > l.refused/2
+}
 
 // errMoved says that the surface is not what was selected from any more.
 var errMoved = errors.New("the selected span changed meanwhile")

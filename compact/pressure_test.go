@@ -236,17 +236,46 @@ func TestRefusedAsTooLong(t *testing.T) {
 				t.Errorf("%d tokens for another model, %d before", n, first)
 			}
 			w.job.Head.Model, w.model.play = "m", l
-			// A person's goes on until it fits, and the next one begins there.
-			for meter.Messages(w.view()) > whole/5 {
-				n := len(w.view())
-				if rep := w.compact(); rep.Outcome != compact.Done || len(w.view()) >= n {
-					t.Fatalf("%+v: %s", rep, w.types())
-				}
+			// A person's goes on until it fits.
+			if rep := w.compact(); rep.Outcome != compact.Done || rep.Err != nil || meter.Messages(w.view()) > whole/5 {
+				t.Fatalf("%+v: %d tokens of %d are left: %s", rep, meter.Messages(w.view()), whole, w.types())
 			}
 			if n := strings.Count(w.types(), "end:failed"); n > 4 {
 				t.Errorf("%d requests were refused: %s", n, w.types())
 			}
 		})
+	}
+}
+
+// A session that is several times too long for its model can be sent again after one asking; one summary alone has no
+// room for all that is too much.
+func TestManualFarAboveTheWindow(t *testing.T) {
+	w := newWorld(t, session.Seed{})
+	w.fill(60)
+	whole := meter.Messages(w.view())
+	w.job.Window = int(whole/5 + meter.Fixed(w.job.Head))
+	w.model.play = takes(int64(w.job.Window), "short")
+	rep := w.compact()
+	if left := meter.Messages(w.view()); rep.Outcome != compact.Done || rep.Err != nil || left > int64(w.job.Window)*8/10 || left != rep.After-meter.Fixed(w.job.Head) {
+		t.Errorf("%+v: %d tokens of %d are left, the window has %d: %s", rep, left, whole, w.job.Window, w.types())
+	}
+	if rep.Before < whole || w.model.count() < 3 {
+		t.Errorf("%+v after %d summaries", rep, w.model.count())
+	}
+	// What can be made no smaller is tried once, and what was reached stays.
+	w = newWorld(t, session.Seed{})
+	w.fill(60)
+	w.job.Window = int(whole/5 + meter.Fixed(w.job.Head))
+	first := true
+	w.model.play = func(ctx context.Context, req llm.Request, yield func(llm.Chunk, error) bool) {
+		text := strings.Repeat("no shorter ", 1<<16)
+		if first {
+			first, text = false, "short"
+		}
+		says(text)(ctx, req, yield)
+	}
+	if rep := w.compact(); rep.Outcome != compact.Done || rep.Err != nil || w.types() != "start summary replacement end:done start end:no-gain" || w.said("still too long") != 1 {
+		t.Errorf("%+v: %s", rep, w.types())
 	}
 }
 
