@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -232,12 +233,22 @@ func counting(list []fs.DirEntry) (names, hidden []segName) {
 
 // segmentNames returns the segments in dir that count, ascending.
 func (s *Store) segmentNames(dir string) ([]segName, error) {
-	list, err := s.fs.ReadDir(dir)
+	list, err := s.entries(dir)
 	if err != nil {
 		return nil, err
 	}
 	names, _ := counting(list)
 	return names, nil
+}
+
+// entries lists dir. What is no directory, or lies in one that is none, holds nothing: that somebody put it there is
+// found by who reads the header, and is no reason to fail for those who read all sessions.
+func (s *Store) entries(dir string) ([]fs.DirEntry, error) {
+	list, err := s.fs.ReadDir(dir)
+	if errors.Is(err, syscall.ENOTDIR) {
+		return nil, nil
+	}
+	return list, err
 }
 
 // holding returns the index of the one of names in which seq should lie, or -1.

@@ -61,7 +61,11 @@ func (s *Store) takeLease(ctx context.Context, id session.ID) (*held, error) {
 			ok, err = f.TryLock(true)
 		}
 		if err != nil {
+			info, serr := f.Stat()
 			f.Close()
+			if serr == nil && !info.Mode().IsRegular() {
+				return nil, s.openError(id, path, err)
+			}
 			return nil, &store.ReadOnlyError{Path: s.root, Cause: err}
 		}
 		h := &held{f: f, path: path}
@@ -135,7 +139,12 @@ func (s *Store) takeTail(ctx context.Context, id session.ID, dir string, exclusi
 				return h, nil
 			}
 		}
+		info, serr := f.Stat()
 		f.Close()
+		if err != nil && serr == nil && !info.Mode().IsRegular() {
+			err = &store.DamagedError{ID: id, Owner: id, Ranges: []store.Range{{File: path, First: names[len(names)-1].first, Last: session.None,
+				Detail: (&notFileError{path, info.Mode()}).Error()}}}
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -33,7 +33,9 @@ func (s *Store) named(ctx context.Context, dir string, into map[string]bool) err
 	for try := 0; err == nil; try++ {
 		// A file that was listed and is gone has another name by now, or its records are in another file.
 		err = s.eachFile(ctx, dir, func(path string, f vfs.File) error {
-			if err := namesIn(f, add); err != nil || hidden(filepath.Base(path)) { // that is a copy of what is elsewhere
+			err := namesIn(f, add)
+			// The first is a copy of what is elsewhere; of the second a repair has said what is lost.
+			if err != nil || hidden(filepath.Base(path)) || filepath.Base(filepath.Dir(path)) == damagedName {
 				return err
 			}
 			return undamaged(f)
@@ -82,6 +84,9 @@ func (s *Store) reach(names map[string]bool, known map[string][]string) error {
 		inner, ok := known[name]
 		if !ok {
 			err := s.withText(s.blobPath(name), func(f vfs.File) error {
+				if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+					return err // it was put there in the place of a blob
+				}
 				first := make([]byte, 1)
 				if n, err := f.ReadAt(first, 0); n == 0 || first[0] != '"' {
 					if err == io.EOF {

@@ -51,6 +51,9 @@ func (l *logScan) hurt(owner session.ID, r store.Range) {
 // readHeader reads session.json in dir. bad says what is wrong with it, if it can be read at all.
 func (s *Store) readHeader(dir string, id session.ID) (h session.Header, bad error, err error) {
 	path := filepath.Join(dir, headerName)
+	if info, err := s.fs.Stat(dir); err == nil && !info.IsDir() { // also a link: what it names is not in this store
+		return h, &notFileError{dir, info.Mode()}, nil
+	}
 	var b []byte
 	for try := 0; ; try++ {
 		b, _, err = s.readFile(path, maxHeader)
@@ -58,14 +61,12 @@ func (s *Store) readHeader(dir string, id session.ID) (h session.Header, bad err
 			break
 		}
 		var nf *notFileError
-		info, serr := s.fs.Stat(dir)
+		_, serr := s.fs.Stat(dir)
 		switch {
 		case errors.As(err, &nf):
 			return h, err, nil
 		case errors.Is(serr, fs.ErrNotExist):
 			return h, nil, serr
-		case serr == nil && !info.IsDir():
-			return h, &notFileError{dir, info.Mode()}, nil
 		case !errors.Is(err, fs.ErrNotExist):
 			return h, nil, err
 		case try > 0: // the second time: it did not just come into being
@@ -208,7 +209,7 @@ func (s *Store) scanBody(ctx context.Context, l *logScan, dir string) error {
 
 // nothingAside reports whether no segment was set aside in the session's directory.
 func (s *Store) nothingAside(dir string) (bool, error) {
-	list, err := s.fs.ReadDir(filepath.Join(dir, damagedName))
+	list, err := s.entries(filepath.Join(dir, damagedName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}

@@ -92,12 +92,15 @@ type logEnd struct {
 }
 
 // errNoGuess says that a header cannot be made of what is left.
-var errNoGuess = errors.New("nothing says of what session it was the fork")
+var errNoGuess = errors.New("nothing that is left says what session it was")
 
 // guessHeader makes a header of what the files say, for a session whose own is gone or bad, and tells what of it is
 // not certain. errNoGuess if that cannot be done.
 func (s *Store) guessHeader(ctx context.Context, id session.ID) (session.Header, []string, error) {
 	dir := s.dir(id)
+	if info, err := s.fs.Stat(dir); err == nil && !info.IsDir() {
+		return session.Header{}, nil, errNoGuess // also a link: nothing outside the store is read, or repaired
+	}
 	if b, _, err := s.readFile(dir+"/"+headerName, maxHeader); err == nil {
 		if h, ok := record.SalvageHeader(b); ok && h.ID == id {
 			return h, []string{"its bytes are not what they were: every member is as it reads now"}, nil

@@ -43,7 +43,7 @@ func (s *Store) Verify(ctx context.Context, id session.ID) (*store.Snapshot, err
 
 // keptFiles returns the files that repairs of the session in dir set aside.
 func (s *Store) keptFiles(dir string) ([]string, error) {
-	list, err := s.fs.ReadDir(filepath.Join(dir, damagedName))
+	list, err := s.entries(filepath.Join(dir, damagedName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -2,6 +2,9 @@ package vfs
 
 import "golang.org/x/sys/unix"
 
+// openLink opens a link itself.
+const openLink = unix.O_RDONLY | unix.O_SYMLINK
+
 func renameNoReplace(oldname, newname string) error {
 	return retry(func() error { return unix.RenamexNp(oldname, newname, unix.RENAME_EXCL) })
 }

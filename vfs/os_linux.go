@@ -6,6 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// openLink opens a link itself.
+const openLink = unix.O_PATH | unix.O_NOFOLLOW
+
 func renameNoReplace(oldname, newname string) error {
 	return retry(func() error {
 		return unix.Renameat2(unix.AT_FDCWD, oldname, unix.AT_FDCWD, newname, unix.RENAME_NOREPLACE)

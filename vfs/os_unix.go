@@ -30,8 +30,11 @@ func (osFS) OpenFile(name string, mode Mode) (File, error) {
 	case OpenOrCreate:
 		flag = os.O_RDWR | os.O_CREATE
 	}
-	// Never wait on a pipe that somebody put in the place of a file.
-	f, err := os.OpenFile(name, flag|unix.O_NONBLOCK, 0o600)
+	// Never wait on a pipe that somebody put in the place of a file, and never go where a link leads.
+	f, err := os.OpenFile(name, flag|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0o600)
+	if errors.Is(err, unix.ELOOP) {
+		f, err = os.OpenFile(name, openLink, 0)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -29,9 +29,10 @@ const (
 
 // FS is a file system. Names are slash-or-native paths as package os takes them. Errors wrap
 // fs.ErrNotExist, fs.ErrExist and fs.ErrPermission where these apply. A call that a signal interrupts is made
-// again: no caller sees EINTR from OS. All methods are safe for concurrent use and none follows a symbolic link at the last element of a name that it creates.
+// again: no caller sees EINTR from OS. All methods are safe for concurrent use. None but
+// ReadDir, SyncDir and Writable follows a symbolic link at the last element of a name.
 type FS interface {
-	// OpenFile opens name. Descriptors are close-on-exec: a child must not keep a lock alive. New
+	// OpenFile opens name; of a symbolic link the link itself, of which Stat says what it is, and nothing can be read. Descriptors are close-on-exec: a child must not keep a lock alive. New
 	// files have permissions 0600. Creating a name is not durable before SyncDir.
 	OpenFile(name string, mode Mode) (File, error)
 	// Link gives the file oldname a second name. fs.ErrExist if newname exists; ErrNotSupported where

@@ -165,7 +165,7 @@ func (c *cli) packCmd() *cobra.Command {
 			"and everything reads packed sessions as it reads others. A session that somebody writes is left alone and named; so is\n" +
 			"a damaged one. Interrupting it at any moment harms nothing; the next packing goes on.\n\n" +
 			"With --json one line per session: {\"id\",\"segmentsBefore\",\"segmentsAfter\",\"bytesBefore\",\"bytesAfter\",\"aside\"}, or\n" +
-			"{\"id\",\"skipped\":\"busy|damaged|unsupported\",\"reason\"}. Exit code 3 or 4 if a session that was named could not be packed.",
+			"{\"id\",\"skipped\":\"busy|damaged|unsupported\",\"reason\"}. Exit code 3 or 4 if a session that was named could not be packed, 1 if one failed.",
 		Example:           "  strand store pack\n  strand store pack last\n  strand store pack --json | jq -s 'map(.bytesBefore-.bytesAfter)|add'",
 		ValidArgsFunction: c.completeID,
 		RunE: c.does(func(cmd *cobra.Command, args []string) error {
@@ -181,7 +181,7 @@ func (c *cli) packCmd() *cobra.Command {
 			spin := c.newSpinner()
 			defer spin.stop()
 			var before, after int64
-			var skipped error
+			var skipped, failed error
 			done := 0
 			for i, id := range ids {
 				spin.wait("packing %d of %d", i+1, len(ids))
@@ -199,8 +199,10 @@ func (c *cli) packCmd() *cobra.Command {
 					why = "damaged"
 				case errors.Is(err, store.ErrUnsupported):
 					why = "unsupported"
-				default:
+				case cmd.Context().Err() != nil, errors.Is(err, store.ErrReadOnly):
 					return err
+				default: // of this one; the others are not harmed
+					why, failed = "failed", err
 				}
 				if why != "" {
 					if skipped == nil {
@@ -240,7 +242,7 @@ func (c *cli) packCmd() *cobra.Command {
 			if len(args) > 0 {
 				return skipped
 			}
-			return nil
+			return failed
 		}),
 	}
 }
