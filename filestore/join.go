@@ -366,6 +366,9 @@ func (j *joiner) tidy(ctx context.Context) error {
 	if len(hidden) == 0 {
 		return nil
 	}
+	if _, err := j.s.settle(j.dir, j.keep, ""); err != nil { // as join does
+		return err
+	}
 	for _, h := range hidden {
 		if err := j.retire(ctx, names[holding(names, h.first)], h); err != nil {
 			return err

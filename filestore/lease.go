@@ -46,7 +46,10 @@ func (s *Store) takeLease(ctx context.Context, id session.ID) (*held, error) {
 	for range 100 {
 		f, err := s.fs.OpenFile(path, vfs.ReadWrite)
 		if err != nil {
-			return nil, s.openError(id, path, err)
+			if err = s.openError(id, path, err); errors.Is(err, fs.ErrNotExist) && !errors.Is(err, store.ErrNotFound) {
+				continue // it was replaced this very moment
+			}
+			return nil, err
 		}
 		ok, err := f.TryLock(true)
 		for left := s.patience; err == nil && !ok; left -= 5 * time.Millisecond {

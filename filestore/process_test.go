@@ -43,6 +43,9 @@ func child(what, root string) error {
 	if what == "removal" {
 		return dieAt(root)
 	}
+	if what == "history" {
+		return historian()
+	}
 	o := testOptions()
 	o.PID, o.Program, o.SegmentBytes = os.Getpid(), "child", 20000
 	s, err := Open(root, o)

@@ -441,6 +441,11 @@ func (r *repair) carryOut(ctx context.Context, lay *layout) error {
 		}
 		return r.s.syncDir(r.dir)
 	}
+	if len(lay.news) == 0 { // else whoever places one looks
+		if err := r.look(""); err != nil {
+			return err
+		}
+	}
 	for _, n := range lay.news {
 		if err := r.segment(ctx, n); err != nil {
 			return err
