@@ -92,7 +92,7 @@ func (s *Store) putBlob(data []byte) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		tmp := filepath.Join(dir, ".blob-"+n)
+		tmp := filepath.Join(dir, newBlob+n)
 		f, err := s.writeTemp(tmp, data, false)
 		if err != nil {
 			return "", err

@@ -104,6 +104,9 @@ type wanted struct {
 	lives int             // so many have been; temporary names and announcements depend on it
 }
 
+// done says that the scenario came to its end, and that nobody has done anything since.
+func (w wanted) done() bool { return w.err == nil && w.lives == 2 }
+
 // state is what one check depends on.
 type state struct {
 	disk              uint64
@@ -206,7 +209,7 @@ func (c *crashes) goOn(fsys vfs.FS, w wanted) (next wanted, err error) {
 	next.lives++
 	s := memStore(c.t, fsys, c.sc.roll, next.lives)
 	if c.sc.also != nil {
-		if err := c.sc.also(ctx, s, w.err); err != nil {
+		if err := c.sc.also(ctx, s, w); err != nil {
 			return next, err
 		}
 	}
@@ -271,7 +274,7 @@ func (c *crashes) goOn(fsys vfs.FS, w wanted) (next wanted, err error) {
 		return next, fmt.Errorf("stored: %w %s", err, difference(next.log, now))
 	}
 	id := session.ID(fmt.Sprint("fork-at-", pos.Next))
-	h, err := forkHeader(ctx, s, id, pos.Next-1)
+	h, err := childHeader(ctx, s, wr.Header(), id, pos.Next-1)
 	if err == nil {
 		err = s.CreateFork(ctx, h, by("fork", pos.Next, 1))
 	}

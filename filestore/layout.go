@@ -31,6 +31,8 @@ const (
 	lockName    = "store.lock"
 	newSession  = ".new-"
 	newSegment  = ".seg-"
+	newBlob     = ".blob-"
+	newStore    = ".store-"
 	defaultRoll = 16 << 20
 	maxSyncs    = 32
 	patience    = 100 * time.Millisecond

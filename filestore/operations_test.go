@@ -59,10 +59,14 @@ func saved(ctx context.Context, w store.Writer, evs []session.Event, flush bool)
 }
 
 func forkHeader(ctx context.Context, s *Store, id session.ID, cut session.Seq) (session.Header, error) {
+	return childHeader(ctx, s, testHeader(subject), id, cut)
+}
+
+func childHeader(ctx context.Context, s *Store, parent session.Header, id session.ID, cut session.Seq) (session.Header, error) {
 	h := testHeader(id)
 	h.Kind, h.SeedLength = session.KindFork, cut+1
-	link, err := s.LinkAt(ctx, subject, cut)
-	h.Parent = &session.Parent{ID: subject, Seq: cut, Link: link, Spans: []session.OriginSpan{{ID: subject, End: cut + 1}}}
+	link, err := s.LinkAt(ctx, parent.ID, cut)
+	h.Parent = &session.Parent{ID: parent.ID, Seq: cut, Link: link, Spans: parent.Spans(cut + 1)}
 	return h, err
 }
 
@@ -90,26 +94,26 @@ var scenarios = []scenario{
 			err = s.CreateFork(ctx, h, events(7, 2))
 		}
 		return session.None, err
-	}, also: func(ctx context.Context, s *Store, err error) error { return whole(ctx, s, "child", 9, err) }},
+	}, also: func(ctx context.Context, s *Store, w wanted) error { return whole(ctx, s, "child", 9, w.err) }},
 	{name: "fork-unsynced", setup: unsyncedTail, stored: 7, run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
 		h, err := forkHeader(ctx, s, "child", 8)
 		if err == nil {
 			err = s.CreateFork(ctx, h, events(9, 2))
 		}
 		return session.None, err
-	}, also: func(ctx context.Context, s *Store, err error) error { return whole(ctx, s, "child", 11, err) }},
+	}, also: func(ctx context.Context, s *Store, w wanted) error { return whole(ctx, s, "child", 11, w.err) }},
 	{name: "take", run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
 		if err := s.Take(ctx, testHeader(subject), session.Events(events(0, 5)).Range(0, 5)); err != nil {
 			return session.None, err
 		}
 		return 4, nil
-	}, also: func(ctx context.Context, s *Store, err error) error { return whole(ctx, s, subject, 5, err) }},
+	}, also: func(ctx context.Context, s *Store, w wanted) error { return whole(ctx, s, subject, 5, w.err) }},
 	{name: "take-long", roll: 600, run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
 		if err := s.Take(ctx, testHeader(subject), session.Events(events(0, 9)).Range(0, 9)); err != nil {
 			return session.None, err
 		}
 		return 8, nil
-	}, also: func(ctx context.Context, s *Store, err error) error { return whole(ctx, s, subject, 9, err) }},
+	}, also: func(ctx context.Context, s *Store, w wanted) error { return whole(ctx, s, subject, 9, w.err) }},
 	{name: "blob", block: 8 << 10, setup: stored(10), run: more, log: blobLog},
 	{name: "pack", shuffled: true, setup: threeLives, run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
 		p, err := s.Pack(ctx, subject)
@@ -140,6 +144,7 @@ var scenarios = []scenario{
 		_, err := s.List(ctx, store.Query{})
 		return session.None, err
 	}},
+	trashing, restoring, purgingParent, repairing, joining,
 }
 
 func stored(n int) func(testing.TB, *Store) {

@@ -120,14 +120,17 @@ func (s *Store) makeStoreFile() error {
 	if err != nil {
 		return err
 	}
-	tmp := s.path(".store-" + id)
+	tmp := s.path(newStore + id)
 	f, err := s.writeTemp(tmp, append(b, '\n'), false)
 	if err != nil {
 		return err
 	}
 	f.Close()
-	if err := s.publish(tmp, s.path(storeName)); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
+	if err := s.publish(tmp, s.path(storeName)); err != nil {
+		// Another was first, and perhaps swept the temporary name away: then all that is missing is the sync.
+		if _, serr := s.fs.Stat(s.path(storeName)); serr != nil {
+			return err
+		}
 	}
 	return s.syncDir(s.root)
 }

@@ -337,6 +337,10 @@ func (s *Store) removeDoomed(ctx context.Context, list []doomed, kin []relative)
 	if err != nil {
 		return err
 	}
+	there := map[string]bool{}
+	for name := range want {
+		there[name] = true
+	}
 	if len(want) > 0 {
 		places, err := s.all()
 		if err != nil {
@@ -356,11 +360,18 @@ func (s *Store) removeDoomed(ctx context.Context, list []doomed, kin []relative)
 			return err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(want)) { // before the directories: those tell the next purge which they are
-		if err := s.fs.Remove(s.blobPath(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+	// Before the directories, which tell the next purge which blobs they are. The names of those that are not there any
+	// more are synced too: who removed them may have died before that.
+	for _, name := range slices.Sorted(maps.Keys(sum)) {
+		path := s.blobPath(name)
+		if _, ok := want[name]; ok {
+			if err := s.fs.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		} else if there[name] {
+			continue // others name it
 		}
-		if err := s.syncDir(filepath.Dir(s.blobPath(name))); err != nil {
+		if err := s.syncDir(filepath.Dir(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

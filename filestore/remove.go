@@ -184,7 +184,11 @@ func (s *Store) dropDerived(id session.ID) error {
 }
 
 // removeAll removes a file or a directory with all that is in it, and returns how many bytes the files had.
-func (s *Store) removeAll(name string) (int64, error) {
+func (s *Store) removeAll(name string) (int64, error) { return s.bottomUp(name, s.fs.Remove) }
+
+// bottomUp calls f with everything in a directory, and then with the directory. It returns how many bytes the files
+// had. What is not there is nothing.
+func (s *Store) bottomUp(name string, f func(name string) error) (int64, error) {
 	info, err := s.fs.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -199,7 +203,7 @@ func (s *Store) removeAll(name string) (int64, error) {
 			return 0, err
 		}
 		for _, e := range list {
-			m, err := s.removeAll(filepath.Join(name, e.Name()))
+			m, err := s.bottomUp(filepath.Join(name, e.Name()), f)
 			if n += m; err != nil {
 				return n, err
 			}
@@ -207,7 +211,7 @@ func (s *Store) removeAll(name string) (int64, error) {
 	} else if info.Mode().IsRegular() {
 		n = info.Size()
 	}
-	if err := s.fs.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := f(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return n, err
 	}
 	return n, nil

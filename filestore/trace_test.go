@@ -49,8 +49,8 @@ type scenario struct {
 	log func(t testing.TB, m *vfs.Mem) []session.Event
 	// How many events are surely there before; 0: 10.
 	stored int
-	// also says what else is wrong after a run that ended with err; nil: nothing.
-	also func(ctx context.Context, s *Store, err error) error
+	// also says what else is wrong, and brings to its end what was interrupted; nil: nothing.
+	also func(ctx context.Context, s *Store, w wanted) error
 }
 
 func (sc *scenario) full(t testing.TB, m *vfs.Mem) []session.Event {

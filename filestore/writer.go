@@ -193,7 +193,8 @@ func (w *writer) Append(ctx context.Context, events []session.Event) (store.Pos,
 	if err != nil || len(events) == 0 {
 		return w.next, err
 	}
-	if w.lease == nil && w.hdr.Parent != nil { // no purge between finding what it inherits and its coming into being
+	// While a session comes into being nobody sweeps away what is not locked yet, or purges what it inherits.
+	if w.lease == nil {
 		lock, err := w.s.shareStore(ctx)
 		if err != nil {
 			return w.next, w.notSaved(err)
