@@ -57,8 +57,6 @@ func (w *sweeper) all(ctx context.Context) error {
 			switch {
 			case strings.HasPrefix(name, newSession):
 				return w.unborn(dir)
-			case strings.HasPrefix(name, purging):
-				return w.remove(dir)
 			case session.ValidID(session.ID(name)) != nil:
 				return nil
 			}
@@ -67,6 +65,9 @@ func (w *sweeper) all(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+	}
+	if err := w.purged(ctx); err != nil {
+		return err
 	}
 	return w.each(ctx, s.path("live"), func(name string) error {
 		id, ok := strings.CutSuffix(name, ".json")
@@ -82,6 +83,34 @@ func (w *sweeper) all(ctx context.Context) error {
 // unborn removes the directory of a session that never came to its name.
 func (w *sweeper) unborn(dir string) error {
 	return w.idle(dir, true, func() error { return w.remove(dir) })
+}
+
+// purged brings purges to their end, with the blobs that only what they left names. If nobody can tell which those are
+// it is left for the next time.
+func (w *sweeper) purged(ctx context.Context) error {
+	rest, err := w.s.remains()
+	if err != nil {
+		return w.tolerated(err)
+	}
+	size := make([]int64, len(rest))
+	for i, d := range rest {
+		if size[i], err = w.s.bottomUp(d.dir, func(string) error { return nil }); err != nil {
+			return w.tolerated(err)
+		}
+	}
+	if !w.dry {
+		err = w.s.removeDoomed(ctx, rest)
+	}
+	if _, unsure := errors.AsType[*unsureError](err); err != nil && !unsure {
+		return err
+	}
+	for i, d := range rest {
+		if _, err := w.s.fs.Stat(d.dir); w.dry || errors.Is(err, fs.ErrNotExist) {
+			w.found.N++
+			w.found.Bytes += size[i]
+		}
+	}
+	return nil
 }
 
 // session removes the litter inside the directory of a session.

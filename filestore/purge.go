@@ -267,7 +267,7 @@ func (s *Store) condemn(ctx context.Context, id session.ID, kin []relative) (str
 	for i := range kin {
 		r := &kin[i]
 		if s.mayNeed(r, id) {
-			return "", fmt.Errorf("filestore: session %s may be a fork of %s, and its header cannot be read (%v): repair it, or delete it first", r.id, id, r.lost)
+			return "", fmt.Errorf("filestore: session %s may be a fork of %s, and its header cannot be read (%w): repair it, or delete it first", r.id, id, r.lost)
 		}
 		_, end, ok := r.part(id)
 		if !ok || r.id == id {

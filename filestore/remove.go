@@ -176,11 +176,17 @@ func (s *Store) MatchTrash(ctx context.Context, prefix string, limit int) ([]ses
 // cache/<id>, so that deleting the session reaches it.
 func (s *Store) dropDerived(id session.ID) error {
 	dir := s.path("cache", string(id))
-	if _, err := s.fs.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+	_, err := s.fs.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	_, err := s.removeAll(dir)
-	return errors.Join(err, s.syncDir(filepath.Dir(dir)))
+	if err == nil {
+		_, err = s.removeAll(dir)
+	}
+	if err != nil {
+		return err
+	}
+	return s.syncDir(filepath.Dir(dir))
 }
 
 // removeAll removes a file or a directory with all that is in it, and returns how many bytes the files had.

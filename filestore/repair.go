@@ -168,11 +168,15 @@ func (r *repair) hold(ctx context.Context, hasHeader bool) (err error) {
 	if err := r.s.fs.Writable(r.dir); err != nil {
 		return &store.ReadOnlyError{Path: r.s.root, Cause: err}
 	}
-	if info, err := r.s.fs.Stat(filepath.Join(r.dir, headerName)); err == nil && info.Mode().IsRegular() {
+	info, err := r.s.fs.Stat(filepath.Join(r.dir, headerName))
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	case err == nil && info.Mode().IsRegular():
 		if r.lease, err = r.s.takeLease(ctx, r.id); err != nil {
 			return err
 		}
-	} else if hasHeader {
+	case hasHeader:
 		return &store.BusyError{ID: r.id} // somebody repairs it
 	}
 	names, err := r.s.segmentNames(r.dir)
