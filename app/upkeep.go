@@ -177,6 +177,7 @@ type Collected struct {
 	Kept    store.Amount   `json:"kept"`    // named
 	Unsure  store.Amount   `json:"unsure"`  // kept because of what is unread
 	Unread  []store.Unread `json:"unread"`  // what cannot be read, and so may name anything
+	Litter  store.Amount   `json:"litter"`  // left by processes that died: removed
 	DryRun  bool           `json:"dryRun"`
 }
 
@@ -193,5 +194,5 @@ func (a *App) Collect(ctx context.Context, dryRun bool, step func(i, n int)) (Co
 	if r.Unread == nil {
 		r.Unread = []store.Unread{}
 	}
-	return Collected{r.Removed, r.Kept, r.Unsure, r.Unread, dryRun}, err
+	return Collected{r.Removed, r.Kept, r.Unsure, r.Unread, r.Litter, dryRun}, err
 }

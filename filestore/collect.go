@@ -14,7 +14,7 @@ import (
 	"github.com/strandline-dev/strandline/vfs"
 )
 
-// Collect removes the blobs that nothing in the store names. It holds store.lock exclusively: who puts a blob, or
+// Collect removes the blobs that nothing in the store names, and what makers that died have left. It holds store.lock exclusively: who puts a blob, or
 // forks, waits; and it waits for those who did. What a name stands in does not matter: a record, a torn tail, bytes
 // that were set aside, a temporary file. Where something cannot be read as it was written nobody knows what it
 // names, and nothing is removed.
@@ -31,6 +31,9 @@ func (s *Store) Collect(ctx context.Context, opt store.CollectOptions) (store.Co
 		return c, err
 	}
 	defer lock.Close()
+	if c.Litter, err = s.sweepLitter(ctx, opt.DryRun); err != nil {
+		return c, err
+	}
 	names, err := s.allNamed(ctx, &c, opt.Step)
 	if err != nil {
 		return c, err

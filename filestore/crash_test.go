@@ -136,6 +136,14 @@ func newCrashes(t testing.TB, sc scenario) *crashes {
 	return &crashes{t: t, sc: sc, base: base, log: sc.full(t, base.Clone()), seeds: n, all: all, seen: map[state]bool{}}
 }
 
+// share says that one of so many calls is broken, in a short run.
+func (c *crashes) share(r vfs.Rule) int {
+	if r.Match != nil {
+		return max(2, c.sc.every)
+	}
+	return max(13, 4*c.sc.every)
+}
+
 // found runs check on every disk that may be found when all processes of m are dead. likely says that it is one
 // that every file system leaves sooner or later.
 func (c *crashes) found(m *vfs.Mem, w wanted, at string, check func(m *vfs.Mem, w wanted, at string, likely bool)) {
@@ -315,7 +323,7 @@ func (c *crashes) recover(m *vfs.Mem, w wanted, at string, likely bool) {
 		if c.t.Failed() {
 			return
 		}
-		if c.turn++; !c.all && !c.sc.thorough && (c.turn+i)%5 != 0 { // a different fifth each time
+		if c.turn++; !c.all && !c.sc.thorough && (c.turn+i)%13 != 0 { // others each time
 			continue
 		}
 		m := before.Clone()
@@ -341,7 +349,10 @@ func TestCrashes(t *testing.T) {
 			if w := c.run(m, calls, true); w.err != nil {
 				t.Fatal(w.err)
 			}
-			for _, k := range calls.points() {
+			for i, k := range calls.points() {
+				if !c.all && sc.every > 0 && i%sc.every != 0 {
+					continue
+				}
 				m := c.base.Clone()
 				w := c.run(m, dyingAt(m, m.Process(), k), false)
 				c.found(m, w, fmt.Sprint("killed before call ", k), c.recover)
@@ -393,7 +404,7 @@ func TestEveryCallFails(t *testing.T) {
 			for i, way := range faultWays {
 				c := newCrashes(t, sc)
 				for k := 1; k < math.MaxInt; k++ {
-					if !c.all && way.rule.Match == nil && (k+i)%3 != 0 { // another way meets the others
+					if !c.all && (k+i)%c.share(way.rule) != 0 { // another way meets the others
 						continue
 					}
 					m := c.base.Clone()

@@ -3,6 +3,7 @@ package filestore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -186,7 +187,8 @@ func (v *view) open(g *segment) (f vfs.File, shift int64, err error) {
 	}
 	for range 10 { // what is found may be joined again before it is opened
 		for _, dir := range v.s.homes(g.owner, v.id) {
-			if f, m, e := v.s.relocate(dir, g); e == nil {
+			f, m, e := v.s.relocate(dir, g)
+			if e == nil {
 				v.mu.Lock()
 				if v.moved == nil {
 					v.moved = map[place]moved{}
@@ -194,6 +196,9 @@ func (v *view) open(g *segment) (f vfs.File, shift int64, err error) {
 				v.moved[at] = m
 				v.mu.Unlock()
 				return f, m.shift, nil
+			}
+			if errors.Is(err, fs.ErrNotExist) && !errors.Is(e, fs.ErrNotExist) {
+				err = e // it may be there: nobody could look
 			}
 		}
 	}

@@ -20,7 +20,7 @@ import (
 //	.new-*                store.lock, shared, until it holds the lock of the session.json inside
 //	.blob-*, .give-*      store.lock
 //	.purge-*              store.lock, exclusive
-//	.seg-*                the lease of the session, in its damaged/ too
+//	.seg-*                the lease of the session, in its damaged/ too (a damaged session keeps them for its repair)
 //	live/<id>.json        the lease of the session
 //
 // So who has store.lock exclusively and, for the last two, the lease, sees only what dead ones left.
@@ -60,7 +60,7 @@ func (w *sweeper) all(ctx context.Context) error {
 			case session.ValidID(session.ID(name)) != nil:
 				return nil
 			}
-			return w.session(dir)
+			return w.session(ctx, session.ID(name), dir)
 		})
 		if err != nil {
 			return err
@@ -114,7 +114,7 @@ func (w *sweeper) purged(ctx context.Context) error {
 }
 
 // session removes the litter inside the directory of a session.
-func (w *sweeper) session(dir string) error {
+func (w *sweeper) session(ctx context.Context, id session.ID, dir string) error {
 	if err := w.those(filepath.Join(dir, inheritedDir), handingOver); err != nil {
 		return err
 	}
@@ -132,6 +132,9 @@ func (w *sweeper) session(dir string) error {
 	}
 	// Without a session.json nobody can have the lease, but repair makes one under such a name.
 	return w.idle(dir, false, func() error {
+		if why, err := w.s.unsound(ctx, id, dir); why != "" || err != nil {
+			return w.tolerated(err) // what is damaged may stand there a second time
+		}
 		for _, d := range claims {
 			if err := w.those(d, newSegment); err != nil {
 				return err

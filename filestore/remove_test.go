@@ -275,7 +275,7 @@ func after(k int, way string) int {
 	if everyCall {
 		return k + 1
 	}
-	return k + 5 + len(way)%3
+	return k + 10 + len(way)%3
 }
 
 // TestEveryRemovalCallFails breaks each call, and then takes the power away: whatever fails, nobody loses anything

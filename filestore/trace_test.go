@@ -43,6 +43,7 @@ type scenario struct {
 	run   func(ctx context.Context, s *Store, log []session.Event) (acked session.Seq, err error)
 
 	thorough bool // every recovery is killed at every call in a short run too
+	every    int  // in a short run one of so many crashes is tried, and fewer of the failures; 0: all crashes
 	shuffled bool // segments are read side by side: the order of the calls is not golden
 
 	// All that can ever be read is a prefix of this log, which may ask for the disk before; nil: 40 events.

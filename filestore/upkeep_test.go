@@ -51,7 +51,7 @@ func back(ctx context.Context, s *Store, mustBe, mustNot bool) error {
 }
 
 // purgingParent purges what the subject begins with. Both have the same long string, and the parent one of its own.
-var purgingParent = scenario{name: "purge-parent", block: 8 << 10,
+var purgingParent = scenario{name: "purge-parent", block: 8 << 10, every: 2,
 	setup: func(t testing.TB, s *Store) {
 		ctx := context.Background()
 		parent := testHeader("parent")
@@ -107,7 +107,7 @@ func purgeLog(testing.TB, *vfs.Mem) []session.Event {
 }
 
 // repairing makes writable again what has a bad record below what is synced, and one in its last segment.
-var repairing = scenario{name: "repair", shuffled: true, setup: threeLives,
+var repairing = scenario{name: "repair", shuffled: true, every: 4, setup: threeLives,
 	disk: func(t testing.TB, m *vfs.Mem) {
 		for seg, seq := range map[session.Seq]string{0: `{"seq":2`, 4: `{"seq":5`} {
 			err := m.Edit(memRoot+"/sessions/subject/"+segmentName(seg), func(b []byte) []byte {
@@ -145,7 +145,7 @@ func repairAgain(ctx context.Context, s *Store, _ []session.Event) (session.Seq,
 
 // joining is a life that joins beside its work what so many lives before it have left. Its work waits for that, so
 // that the calls come in an order.
-var joining = scenario{name: "join-in-life", shuffled: true, stored: manySegs + 3,
+var joining = scenario{name: "join-in-life", shuffled: true, every: 17, stored: manySegs + 3,
 	setup: func(t testing.TB, s *Store) {
 		newStored(t, s, subject, 1)
 		for i := session.Seq(1); i < manySegs+3; i++ {

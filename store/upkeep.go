@@ -92,6 +92,7 @@ type Collected struct {
 	Kept    Amount   // named
 	Unsure  Amount   // kept because of Unread
 	Unread  []Unread // what cannot be read
+	Litter  Amount   // temporary files and directories whose makers died: removed
 }
 
 // Unread is a place whose content nobody knows.

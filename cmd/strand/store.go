@@ -310,8 +310,8 @@ func (c *cli) collectCmd() *cobra.Command {
 		Short: "Remove values that no session names any more",
 		Long: "Removes blobs (long texts, images) that nothing in the store names: no session, in the trash or not, no bytes that were\n" +
 			"set aside, no other blob. If a session cannot be read as it was written nothing is removed, as it may name anything,\n" +
-			"and the exit code is 4. Writers go on meanwhile.\n\n" +
-			"With --json one object: {\"removed\":{\"n\",\"bytes\"},\"kept\",\"unsure\",\"unread\":[{\"where\",\"why\"}],\"dryRun\"}.",
+			"and the exit code is 4. Temporary files of processes that died go too. Writers go on meanwhile.\n\n" +
+			"With --json one object: {\"removed\":{\"n\",\"bytes\"},\"kept\",\"unsure\",\"unread\":[{\"where\",\"why\"}],\"litter\":{\"n\",\"bytes\"},\"dryRun\"}.",
 		Example: "  strand store collect --dry-run\n  strand store collect",
 		Args:    cobra.NoArgs,
 		RunE: c.does(func(cmd *cobra.Command, _ []string) error {
@@ -342,6 +342,9 @@ func (c *cli) collectCmd() *cobra.Command {
 				}
 				spin.print(false, func() {
 					fmt.Fprintf(c.out, "%d blobs, %s, %s; %d, %s, are named\n", r.Removed.N, bytesText(r.Removed.Bytes), verb, r.Kept.N, bytesText(r.Kept.Bytes))
+					if r.Litter.N > 0 {
+						fmt.Fprintf(c.out, "%d temporary files of processes that died, %s, %s\n", r.Litter.N, bytesText(r.Litter.Bytes), verb)
+					}
 				})
 			}
 			if len(r.Unread) > 0 {
