@@ -98,8 +98,11 @@ func (w *sweeper) purged(ctx context.Context) error {
 			return w.tolerated(err)
 		}
 	}
-	if !w.dry {
-		err = w.s.removeDoomed(ctx, rest)
+	if !w.dry && len(rest) > 0 {
+		kin, kerr := w.s.relatives(ctx)
+		if err = kerr; err == nil {
+			err = w.s.removeDoomed(ctx, rest, kin)
+		}
 	}
 	if _, unsure := errors.AsType[*unsureError](err); err != nil && !unsure {
 		return err
