@@ -216,9 +216,42 @@ func (s *Store) nothingAside(dir string) (bool, error) {
 	return !slices.ContainsFunc(list, func(e fs.DirEntry) bool { _, ok := keptName(e.Name()); return ok }), nil
 }
 
+// shareIndex takes the index of the inherited prefix from the parent's writer, if this process holds the parent: what
+// the parent read or wrote itself is not scanned again for each of its children, and its index is not copied. The one record
+// that ties the two together, the last that is inherited, is read. Everything else shows its damage when it is read.
+func (s *Store) shareIndex(ctx context.Context, l *logScan) bool {
+	h := l.hdr
+	s.mu.Lock()
+	w := s.writers[h.Parent.ID]
+	s.mu.Unlock()
+	if w == nil || h.SeedLength == 0 {
+		return false
+	}
+	v := w.Stored().(*view)
+	i := v.find(h.SeedLength - 1)
+	if i < 0 || v.n < h.SeedLength || v.segs[0].first != 0 {
+		return false
+	}
+	v.n, v.segs = h.SeedLength, cut(v.segs[:i+1], h.SeedLength)
+	tied, at := false, int64(0)
+	err := v.scan(ctx, i, h.SeedLength-1, h.SeedLength, func(raw *record.Raw) bool {
+		link, ok := raw.Link()
+		tied, at = ok && link == h.Parent.Link, raw.Time
+		return true
+	})
+	if err != nil || !tied {
+		return false // the scan says what is wrong
+	}
+	l.segs, l.pos, l.time = v.segs, store.Pos{Next: h.SeedLength, Link: h.Parent.Link}, at
+	return true
+}
+
 // scanSpans reads the inherited prefix.
 func (s *Store) scanSpans(ctx context.Context, l *logScan) error {
 	h := l.hdr
+	if l.check == nil && s.shareIndex(ctx, l) {
+		return nil
+	}
 	for _, sp := range h.Parent.Spans {
 		dir, names, err := s.locate(sp.ID, h.ID)
 		if err == nil && dir == "" && l.coming {

@@ -311,6 +311,9 @@ func cut(segs []segment, seq session.Seq) []segment {
 	}
 	// The bytes up to stop still hold whole records; nothing at or above end is asked for.
 	g.end = seq
+	if i < len(g.marks) {
+		g.stop = g.marks[i].off
+	}
 	g.marks = g.marks[:i:i]
 	return out
 }

@@ -122,8 +122,10 @@ func (s *Store) unused(id session.ID) error {
 
 // start takes over what a scan found.
 func (w *writer) start(l *logScan) {
-	w.hdr, w.segs, w.lost = l.hdr, l.segs, l.lost
-	w.next, w.synced, w.acked = l.pos, l.pos, l.pos
+	w.hdr, w.lost, w.acked = l.hdr, l.lost, l.pos
+	w.mu.Lock() // a child that is opened meanwhile asks for the index
+	w.segs, w.next, w.synced = l.segs, l.pos, l.pos
+	w.mu.Unlock()
 	w.tailSize, w.tailMark, w.tailSeg = l.size, l.synced, len(l.segs)-1
 	w.tailSafe = w.tail == nil
 	w.opened = w.s.snapshot(l, w.id)

@@ -101,7 +101,8 @@ type inherited struct {
 }
 
 // load is store.Load. Subagents that were forked at the same place share the state of what they inherit: the first
-// folds it, for the others it is a clone, which costs nothing that grows with the history.
+// folds it, for the others it is a clone, which costs nothing that grows with the history. What their parent has read
+// for its own requests, if it is live here, they need not read again.
 func (k *Keeper) load(snap *store.Snapshot) (session.Seed, error) {
 	h := snap.Header
 	if h.Kind != session.KindSubagent || h.SeedLength == 0 || len(snap.Damage) > 0 || snap.Prefix.Len() < h.SeedLength {
@@ -124,7 +125,11 @@ func (k *Keeper) load(snap *store.Snapshot) (session.Seed, error) {
 	if err != nil {
 		return session.Seed{}, err
 	}
-	return store.LoadFrom(snap, st)
+	seed, err := store.LoadFrom(snap, st)
+	if parent, ok := k.Get(h.Parent.ID); ok && err == nil {
+		seed.Items = parent.sess.Projected(h.SeedLength)
+	}
+	return seed, err
 }
 
 // reserve takes the id among the live sessions, or says that this process holds it.

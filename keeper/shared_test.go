@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/strandline-dev/strandline/message"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 )
@@ -27,16 +28,28 @@ func TestSharedState(t *testing.T) {
 		add(s, session.Draft{Type: session.TypeTurnStart, Data: session.TurnStart{Turn: n}})
 		add(s, session.Draft{Type: session.TypeTurnEnd, Data: session.TurnEnd{Turn: n, Reason: session.Reason{Kind: session.ReasonCompleted}}})
 	}
+	say := func(s *session.Session, id string) {
+		add(s, session.Draft{Type: session.TypeUserMessage, Op: session.Append(), Data: message.User(id, "said in "+id)})
+	}
+	say(s, "early")
 	add(s, session.Draft{Type: session.TypeTitle, Data: session.Title{Title: "one", Source: "fallback"}})
 	for n := range 5 {
 		turn(s, n+1)
 	}
+	say(s, "late")
+	turn(s, 6)
 	if err := h.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	read, _, err := s.Surface()
+	if err != nil {
 		t.Fatal(err)
 	}
 	for i, id := range []session.ID{"child-a", "child-b", "child-c"} {
 		if i == 2 { // another cut
-			turn(s, 6)
+			last := s.State().SurfaceAt(1).Seq
+			add(s, session.Draft{Type: session.TypeUserMessage, Op: session.Replace(last, last), Sources: session.Cite(last), Data: message.User("other", "instead")})
+			turn(s, 7)
 		}
 		if _, err := k.Fork(t.Context(), "root", store.ForkOptions{Child: id, Kind: session.KindSubagent, Depth: 1}); err != nil {
 			t.Fatal(err)
@@ -52,6 +65,13 @@ func TestSharedState(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			items, _, err := c.Session().Surface()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, err := session.ProjectAll(want, c.Session().Events()); err != nil || !reflect.DeepEqual(items, again) {
+				t.Errorf("%s: %+v, its log projects to %+v, %v", id, items, again, err)
+			}
 			gotTotal, gotOwn := got.Usage()
 			wantTotal, wantOwn := want.Usage()
 			for _, p := range [][2]any{
@@ -64,7 +84,18 @@ func TestSharedState(t *testing.T) {
 				}
 			}
 		}
+		items, _, err := c.Session().Surface()
+		if err != nil || len(items) != 2 {
+			t.Fatal(items, err)
+		}
+		if &items[0].Message.Content[0] != &read[0].Message.Content[0] {
+			t.Errorf("%s has read again what its parent had read", id)
+		}
+		if shares := &items[1].Message.Content[0] == &read[1].Message.Content[0]; shares != (i < 2) {
+			t.Errorf("%s: shares what was replaced: %t", id, shares)
+		}
 		check()
+		say(c.Session(), "own-"+string(id))
 		n, _ := c.Session().State().Turn()
 		turn(c.Session(), n+1)
 		check()

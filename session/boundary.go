@@ -58,8 +58,8 @@ type BracketStatus struct {
 // of the holder that the store names, and Next when nobody holds the session. A bracket that may outlive
 // its life waits, unless it is not this session's own; a question whose call needs no answer does not.
 func (s State) Brackets(base Seq) []BracketStatus {
-	out := make([]BracketStatus, 0, len(s.open)+len(s.closed))
-	for _, b := range s.closed {
+	out := make([]BracketStatus, 0, len(s.open)+s.closed.len())
+	for _, b := range s.closed.all() {
 		out = append(out, BracketStatus{b, BracketClosed})
 	}
 	for _, b := range s.open {
@@ -94,9 +94,9 @@ func (s State) OpenBracket(name string, base Seq) (Bracket, bool) {
 // LastClosed returns the brackets called name that were closed last, the newest first, at most n of them.
 func (s State) LastClosed(name string, n int) []Bracket {
 	var out []Bracket
-	for i := len(s.closed) - 1; i >= 0 && len(out) < n; i-- {
-		if s.closed[i].Name == name {
-			out = append(out, s.closed[i])
+	for i := s.closed.len() - 1; i >= 0 && len(out) < n; i-- {
+		if b := s.closed.at(i); b.Name == name {
+			out = append(out, b)
 		}
 	}
 	return out
@@ -119,7 +119,7 @@ func (s *State) foldBracket(ev *Event, k *Kind) {
 		if b := s.open[i]; b.Name == k.Closes && (k.Key == "" || b.Key == string(key)) {
 			s.open = slices.Delete(slices.Clone(s.open), i, i+1)
 			b.Close = ev.Seq
-			s.closed = append(s.closed, b)
+			s.closed.add(b)
 			return
 		}
 	}

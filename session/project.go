@@ -59,8 +59,8 @@ func ProjectAll(s State, p Prefix) ([]Item, error) {
 
 // projectFrom extends items, which are the projection of the first len(items) nodes.
 func projectFrom(s State, at func(Seq) (Event, error), items []Item) ([]Item, error) {
-	for i := len(items); i < len(s.surf.nodes); i++ {
-		seq := s.surf.nodes[i].seq()
+	for i := len(items); i < s.surf.nodes.len(); i++ {
+		seq := s.surf.nodes.at(i).seq()
 		ev, err := at(seq)
 		if err != nil {
 			return items, fmt.Errorf("session: reading the surface at seq %d: %w", seq, err)

@@ -188,6 +188,40 @@ func TestActivityAndForks(t *testing.T) {
 			if d := diff(child, fold(t, h, evs[:n])); d != "" {
 				t.Fatalf("ForkTo at %d:\n%s", n, d)
 			}
+			// What a child, a grandchild and the parent do afterwards shows in none of the others.
+			sibling, err := st.ForkTo(h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for j, ev := range evs[n:] {
+				child.Load(ev)
+				if j%3 == 0 {
+					sibling.Load(ev)
+				}
+				if j != 2 {
+					continue
+				}
+				g := session.Header{Format: 1, ID: "grandchild", Kind: session.KindFork, CreatedAt: 6, SeedLength: child.Next(),
+					Parent: &session.Parent{ID: "child", Seq: child.Next() - 1, Spans: h.Spans(child.Next())}}
+				grand, err := child.ForkTo(g)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func(at int) {
+					for _, ev := range evs[at:] {
+						grand.Load(ev)
+					}
+					if d := diff(grand, fold(t, g, evs)); d != "" {
+						t.Fatalf("a grandchild at %d:\n%s", at, d)
+					}
+				}(int(child.Next()))
+			}
+			if d := diff(child, fold(t, h, evs)); d != "" {
+				t.Fatalf("a child at %d that went on:\n%s", n, d)
+			}
+			if d := diff(st, fold(t, l.Header, evs[:n])); d != "" {
+				t.Fatalf("the parent of a child at %d:\n%s", n, d)
+			}
 		}
 	})
 }

@@ -28,6 +28,10 @@ type Seed struct {
 	Prefix Prefix  // nil: empty
 	Repair []Event // seqs continue Prefix
 	State  *State  // Prefix and Repair folded; nil: New folds them
+
+	// Items are the beginning of the projection of State's surface, if somebody has it already (Session.Projected
+	// of the parent); they are shared and not read again.
+	Items []Item
 }
 
 // Draft is an event to be accepted. Data is raw JSON (jsontext.Value, []byte) or a value to marshal.
@@ -101,6 +105,8 @@ func New(h Header, seed Seed, env Env) (*Session, error) {
 		s.tail = append(s.tail, ev)
 		s.state.Load(ev)
 	}
+	s.items = slices.Clip(seed.Items[:s.state.surf.agrees(seed.Items)])
+	s.gen = s.state.surf.gen
 	return s, nil
 }
 
@@ -318,11 +324,20 @@ func (s *Session) Surface() ([]Item, State, error) {
 // rebuilt keeps the longest common beginning of the old projection and the new surface: a replacement near
 // the tail does not read everything again.
 func (s *Session) rebuilt(st State) []Item {
-	n := 0
-	for n < len(s.items) && n < len(st.surf.nodes) && s.items[n].Seq == st.surf.nodes[n].seq() {
-		n++
+	return slices.Clone(s.items[:st.surf.agrees(s.items)])
+}
+
+// Projected returns the beginning of the surface below seq, as far as it was read already: what a child that begins
+// with the events below seq need not read again. The slice is capped and its items are shared.
+func (s *Session) Projected(below Seq) []Item {
+	s.viewMu.Lock()
+	defer s.viewMu.Unlock()
+	for i, it := range s.items {
+		if it.Seq >= below {
+			return s.items[:i:i]
+		}
 	}
-	return slices.Clone(s.items[:n])
+	return slices.Clip(s.items)
 }
 
 // Messages returns the surface's messages, verbatim. The slice is the caller's; the messages are shared.

@@ -27,7 +27,7 @@ type State struct {
 
 	turn, step         int
 	turnSeq, stepSeq   Seq // of the open turn and step; None when closed
-	turnStarts         []Seq
+	turnStarts         list[Seq]
 	steps, toolCalls   int
 	calls              []Call // pending: without a result, of the open step, in the order of asking
 	left               []Call // without a result, of a step or turn that was closed; all before calls
@@ -36,7 +36,8 @@ type State struct {
 	nextTurn, nextStep []message.Message
 	claimed            []claim
 
-	open, closed []Bracket
+	open   []Bracket
+	closed list[Bracket]
 
 	title      Title
 	settings   Settings
@@ -87,8 +88,8 @@ func (s *State) LoadAll(p Prefix) error { return lend(p, s.next, p.Len(), s.Load
 // Clone returns a copy. Lists are clipped, so that an append to one side is never seen by the other;
 // every other change of a list copies it first.
 func (s State) Clone() State {
-	s.surf.nodes = slices.Clip(s.surf.nodes)
-	s.turnStarts = slices.Clip(s.turnStarts)
+	s.surf.nodes = s.surf.nodes.clipped()
+	s.turnStarts = s.turnStarts.clipped()
 	s.calls = slices.Clip(s.calls)
 	s.left = slices.Clip(s.left)
 	s.asking.ids = slices.Clip(s.asking.ids)
@@ -97,7 +98,7 @@ func (s State) Clone() State {
 	s.nextStep = slices.Clip(s.nextStep)
 	s.claimed = slices.Clip(s.claimed)
 	s.open = slices.Clip(s.open)
-	s.closed = slices.Clip(s.closed)
+	s.closed = s.closed.clipped()
 	s.spent.before = slices.Clip(s.spent.before)
 	s.boundaries = slices.Clip(s.boundaries)
 	s.unknown = slices.Clip(s.unknown)
@@ -114,6 +115,7 @@ func (s State) ForkTo(h Header) (State, error) {
 	}
 	c := s.Clone()
 	c.header = h
+	c.surf.nodes, c.turnStarts, c.closed = s.surf.nodes.shared(), s.turnStarts.shared(), s.closed.shared()
 	c.asked, c.nextTurn, c.nextStep, c.claimed = nil, nil, nil, nil
 	c.spent = c.spent.inherited()
 	if !c.active {
@@ -138,7 +140,7 @@ func (s State) TurnStartSeq() Seq { return s.turnSeq }
 func (s State) Step() (n int, open bool) { return s.step, s.stepSeq != None }
 
 // Turns, Steps and ToolCalls count what was begun in the whole log.
-func (s State) Turns() int { return len(s.turnStarts) }
+func (s State) Turns() int { return s.turnStarts.len() }
 
 // Steps counts the steps begun in the whole log.
 func (s State) Steps() int { return s.steps }
@@ -281,7 +283,7 @@ func (s *State) fold(ev *Event, k *Kind, known bool) {
 			s.problem(ev.Seq, "shape", "turn/start without a turn number; counted on")
 		}
 		s.turn, s.turnSeq, s.step, s.stepSeq = n, ev.Seq, 0, None
-		s.turnStarts = append(s.turnStarts, ev.Seq)
+		s.turnStarts.add(ev.Seq)
 		s.settlePending()
 	case TypeTurnEnd:
 		s.turnSeq, s.stepSeq = None, None

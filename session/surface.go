@@ -10,7 +10,7 @@ import (
 // replacement hides hangs on its node, so that a restore can put it back. Lists that hang on nodes
 // are never changed.
 type surface struct {
-	nodes []node
+	nodes list[node]
 	gen   uint64 // rises whenever something else than an append at the tail happened
 	lost  bool   // the log has lost records: citations may be incomplete
 }
@@ -51,8 +51,8 @@ type Node struct {
 
 // Surface returns the nodes in order. The slice is the caller's.
 func (s State) Surface() []Node {
-	out := make([]Node, len(s.surf.nodes))
-	for i, n := range s.surf.nodes {
+	out := make([]Node, s.surf.nodes.len())
+	for i, n := range s.surf.nodes.all() {
 		out[i].Seq = n.seq()
 		if n.hide != nil {
 			out[i].Hidden = len(*n.hide)
@@ -62,11 +62,11 @@ func (s State) Surface() []Node {
 }
 
 // SurfaceLen is the number of nodes on the surface.
-func (s State) SurfaceLen() int { return len(s.surf.nodes) }
+func (s State) SurfaceLen() int { return s.surf.nodes.len() }
 
 // SurfaceAt returns the i-th node.
 func (s State) SurfaceAt(i int) Node {
-	n := s.surf.nodes[i]
+	n := s.surf.nodes.at(i)
 	out := Node{Seq: n.seq()}
 	if n.hide != nil {
 		out.Hidden = len(*n.hide)
@@ -80,11 +80,11 @@ func (s State) Generation() uint64 { return s.surf.gen }
 // HiddenBy returns the seqs that the replacement or hide at seq took off the surface, in order.
 func (s State) HiddenBy(seq Seq) []Seq {
 	i := s.surf.find(seq)
-	if i < 0 || s.surf.nodes[i].hide == nil {
+	if i < 0 || s.surf.nodes.at(i).hide == nil {
 		return nil
 	}
 	var out []Seq
-	for _, n := range *s.surf.nodes[i].hide {
+	for _, n := range *s.surf.nodes.at(i).hide {
 		out = append(out, n.seq())
 	}
 	return out
@@ -92,12 +92,23 @@ func (s State) HiddenBy(seq Seq) []Seq {
 
 // find returns the position of seq. Looked for from the tail: most operations are near it.
 func (f surface) find(seq Seq) int {
-	for i := len(f.nodes) - 1; i >= 0; i-- {
-		if f.nodes[i].seq() == seq {
+	for i := f.nodes.len() - 1; i >= 0; i-- {
+		if f.nodes.at(i).seq() == seq {
 			return i
 		}
 	}
 	return -1
+}
+
+// agrees returns how many of items are those of the first nodes.
+func (f surface) agrees(items []Item) int {
+	n := min(len(items), f.nodes.len())
+	for i := range n {
+		if items[i].Seq != f.nodes.at(i).seq() {
+			return i
+		}
+	}
+	return n
 }
 
 // checkSurface holds the strict rules for a new event.
@@ -129,7 +140,7 @@ func (s *State) checkSurface(ev Event, class Class) error {
 			return errors.New("only surface/restore restores")
 		}
 		i := s.surf.find(ev.Op.Node)
-		if i < 0 || s.surf.nodes[i].hide == nil {
+		if i < 0 || s.surf.nodes.at(i).hide == nil {
 			return fmt.Errorf("seq %d is not a replacement or hide on the surface", ev.Op.Node)
 		}
 		return nil
@@ -148,12 +159,13 @@ func (s *State) checkReplace(ev Event) error {
 		return fmt.Errorf("start %d stands behind end %d", ev.Op.Start, ev.Op.End)
 	}
 	cited := ev.Sources.index()
-	for _, n := range s.surf.nodes[i : j+1] {
+	for k := i; k <= j; k++ {
+		n := s.surf.nodes.at(k)
 		if !n.has(flagLost) && !cited.has(n.seq()) {
 			return fmt.Errorf("the hidden event %d is not cited", n.seq())
 		}
 	}
-	if ev.Type == TypeToolResult && (i != j || !s.surf.nodes[i].has(flagResult)) {
+	if ev.Type == TypeToolResult && (i != j || !s.surf.nodes.at(i).has(flagResult)) {
 		return errors.New("a tool/result replaces exactly one other tool/result")
 	}
 	return nil
@@ -177,20 +189,20 @@ func (s *State) foldSurface(ev *Event, class Class) {
 	}
 	switch {
 	case ev.Op.Kind == OpAppend && class == ClassSurface:
-		f.nodes = append(f.nodes, makeNode(ev))
+		f.nodes.add(makeNode(ev))
 	case ev.Op.Kind == OpReplace && ev.Type != TypeRestore:
 		s.foldReplace(ev)
 	case ev.Op.Kind == OpRestore && ev.Type == TypeRestore:
 		i := f.find(ev.Op.Node)
-		if i < 0 || f.nodes[i].hide == nil {
+		if i < 0 || f.nodes.at(i).hide == nil {
 			s.problem(ev.Seq, "surface", fmt.Sprintf("restore of %d, which is no replacement on the surface; ignored", ev.Op.Node))
 			return
 		}
-		f.nodes = slices.Concat(f.nodes[:i], *f.nodes[i].hide, f.nodes[i+1:])
+		f.nodes = f.nodes.spliced(i, i+1, *f.nodes.at(i).hide...)
 		f.gen++
 	case class == ClassSurface:
 		s.problem(ev.Seq, "surface", "a surface type without a usable surfaceOp; appended")
-		f.nodes = append(f.nodes, makeNode(ev))
+		f.nodes.add(makeNode(ev))
 	default:
 		s.problem(ev.Seq, "surface", "a control type without a usable surfaceOp; ignored")
 	}
@@ -203,7 +215,7 @@ func (s *State) foldReplace(ev *Event) {
 	cited := ev.Sources.index()
 	f.gen++
 	if i >= 0 && j >= i {
-		hidden := slices.Clone(f.nodes[i : j+1])
+		hidden := f.nodes.copied(i, j+1)
 		if !f.lost {
 			for _, h := range hidden {
 				if !cited.has(h.seq()) {
@@ -213,13 +225,13 @@ func (s *State) foldReplace(ev *Event) {
 			}
 		}
 		n.hide = &hidden
-		f.nodes = slices.Concat(f.nodes[:i], []node{n}, f.nodes[j+1:])
+		f.nodes = f.nodes.spliced(i, j+1, n)
 		return
 	}
 	s.problem(ev.Seq, "surface", fmt.Sprintf("replaces %d..%d, which is not on the surface; hides what it cites", ev.Op.Start, ev.Op.End))
 	var hidden, kept []node
 	at := -1
-	for _, o := range f.nodes {
+	for _, o := range f.nodes.all() {
 		if cited.has(o.seq()) {
 			if at < 0 {
 				at = len(kept)
@@ -233,5 +245,5 @@ func (s *State) foldReplace(ev *Event) {
 		at = len(kept)
 	}
 	n.hide = &hidden
-	f.nodes = slices.Insert(kept, at, n)
+	f.nodes = list[node]{own: slices.Insert(kept, at, n)}
 }

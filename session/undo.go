@@ -17,8 +17,8 @@ func (s State) UndoDrafts() ([]Draft, int, error) {
 		return nil, 0, fmt.Errorf("session: cannot undo while a turn runs: %w", ErrOpenTurn)
 	}
 	end := s.next
-	for t := len(s.turnStarts) - 1; t >= 0; t-- {
-		start := s.turnStarts[t]
+	for t := s.turnStarts.len() - 1; t >= 0; t-- {
+		start := s.turnStarts.at(t)
 		var drafts []Draft
 		var run []Seq
 		flush := func() {
@@ -30,7 +30,7 @@ func (s State) UndoDrafts() ([]Draft, int, error) {
 				run = nil
 			}
 		}
-		for _, n := range s.surf.nodes {
+		for _, n := range s.surf.nodes.all() {
 			if q := n.origin(); start <= q && q < end {
 				run = append(run, n.seq())
 			} else {
@@ -70,7 +70,7 @@ func (s State) RedoDrafts(p Prefix) ([]Draft, int, error) {
 	}
 	var hides []undone
 	newest := undone{seq: None}
-	for _, n := range s.surf.nodes {
+	for _, n := range s.surf.nodes.all() {
 		if !n.has(flagHide) {
 			continue
 		}
