@@ -45,7 +45,7 @@ var arrows = map[string]struct{ in, out string }{
 	"agent":               {"message session view live llm tool", json + " golang.org/x/sync"},
 	"compact":             {"message session view llm meter", json},
 	"meter":               {"message session view llm", json},
-	"subagent":            {"message session store llm tool agent", json},
+	"subagent":            {"message session store llm tool agent meter", json},
 	"export":              {"session store record view message", json},
 	"redact":              {"", json},
 	"config":              {"tool", "github.com/pelletier/go-toml"},

@@ -265,6 +265,11 @@ type Stat struct {
 	Holder       *Holder        `json:"holder"`
 	Children     []Child        `json:"children,omitempty"` // subagents, in the order of their starts
 	Lineage      *Lineage       `json:"lineage,omitzero"`   // of an imported session
+
+	// Totals fills these in.
+	Cost  *Cost  `json:"cost,omitzero"`  // of Usage
+	Gauge *Gauge `json:"gauge,omitzero"` // nil: nothing was asked of a model yet
+	Tree  *Tree  `json:"tree,omitzero"`
 }
 
 // Report returns the facts of the session.

@@ -18,42 +18,38 @@ type Cost struct {
 }
 
 // Total returns what the whole log spent: what a fork inherited is in it.
-func Total(st session.State, prices Prices) Cost { return cost(prices, st, nil) }
-
-// Tree returns what a session and its descendants spent together. What one inherited from another counts once:
-// of the root the whole log, of each other what it logged itself.
-func Tree(prices Prices, root session.State, descendants ...session.State) Cost {
-	return cost(prices, root, descendants)
-}
-
-func cost(prices Prices, root session.State, others []session.State) (c Cost) {
-	add := func(sp session.Spent, u message.Usage) {
-		if c.Usage != nil {
-			sum := c.Usage.Add(u)
-			c.Usage = &sum
-		} else {
-			c.Usage = &u
-		}
-		p, ok := prices(sp.Provider, sp.Model)
-		if !ok {
-			c.Unpriced += Tokens(u)
-			return
-		}
-		usd := p.Cost(u)
-		if c.USD != nil {
-			usd += *c.USD
-		}
-		c.USD = &usd
-	}
-	for _, sp := range root.Spent() {
-		add(sp, sp.Total)
-	}
-	for _, st := range others {
-		for _, sp := range st.Spent() {
-			if sp.Own != nil {
-				add(sp, *sp.Own)
-			}
-		}
+func Total(st session.State, prices Prices) (c Cost) {
+	for _, sp := range st.Spent() {
+		c.Add(prices, sp.Provider, sp.Model, sp.Total)
 	}
 	return c
+}
+
+// AddOwn adds what a session spent without what it inherited: of several sessions that hand on to each other, a shared
+// prefix then counts once.
+func (c *Cost) AddOwn(prices Prices, st session.State) {
+	for _, sp := range st.Spent() {
+		if sp.Own != nil {
+			c.Add(prices, sp.Provider, sp.Model, *sp.Own)
+		}
+	}
+}
+
+// Add adds u, which the model was asked for; of a model that nobody knows, "", the price is not known.
+func (c *Cost) Add(prices Prices, provider, model string, u message.Usage) {
+	sum := u
+	if c.Usage != nil {
+		sum = c.Usage.Add(u)
+	}
+	c.Usage = &sum
+	p, ok := prices(provider, model)
+	if !ok {
+		c.Unpriced += Tokens(u)
+		return
+	}
+	usd := p.Cost(u)
+	if c.USD != nil {
+		usd += *c.USD
+	}
+	c.USD = &usd
 }

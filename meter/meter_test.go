@@ -293,7 +293,10 @@ func TestTotals(t *testing.T) {
 			fill(root, rapid.IntRange(0, 3).Draw(t, "more"))
 		}
 		again := newLog(t, head("s-1111"), session.Seed{Prefix: sessiontest.All(t, root.s.Events())}) // a resume
-		c := meter.Tree(prices, again.s.State(), tree...)
+		c := meter.Total(again.s.State(), prices)
+		for _, st := range tree {
+			c.AddOwn(prices, st)
+		}
 		if c.Usage.InputTokens != in || c.Usage.OutputTokens != out || c.Unpriced != unpriced {
 			t.Fatalf("%+v, want %d in, %d out, %d without a price", c, in, out, unpriced)
 		}

@@ -70,9 +70,23 @@ func TestFork(t *testing.T) {
 		t.Errorf("turn numbers do not continue: %+v", d)
 	}
 	// The inherited part is not counted again.
-	tree, err := subagent.TreeOf(w.ctx, "root", w.look)
-	if err != nil || tree.Children != 1 || tree.Usage == nil || tree.Usage.InputTokens != 40 || tree.Usage.OutputTokens != 20 {
+	prices := func(string, string) (llm.Price, bool) { return llm.Price{Input: 1, Output: 2}, true }
+	tree, err := subagent.TreeOf(w.ctx, "root", prices, w.look)
+	if err != nil || tree.Children != 1 || tree.Usage == nil || tree.Usage.InputTokens != 40 || tree.Usage.OutputTokens != 20 ||
+		tree.USD == nil || *tree.USD != (llm.Price{Input: 1, Output: 2}).Cost(*tree.Usage) {
 		t.Errorf("%+v %+v %v", tree, tree.Usage, err)
+	}
+	// Nor is a session counted that only the log says is a child.
+	strange := func(ctx ctxT, id session.ID) (session.State, session.Prefix, func() error, error) {
+		st, log, free, err := w.look(ctx, id)
+		if id == "child-1" {
+			st = session.NewState(session.Header{ID: id}, nil)
+		}
+		return st, log, free, err
+	}
+	ended := tree.Usage
+	if tree, err := subagent.TreeOf(w.ctx, "root", prices, strange); err != nil || tree.Missing != 1 || tree.Usage.InputTokens != ended.InputTokens || tree.Unpriced != 0 {
+		t.Errorf("with a session that is not its own: %+v %+v %v", tree, tree.Usage, err)
 	}
 }
 

@@ -3,15 +3,15 @@ package subagent
 import (
 	"context"
 
-	"github.com/strandline-dev/strandline/message"
+	"github.com/strandline-dev/strandline/meter"
 	"github.com/strandline-dev/strandline/session"
 )
 
 // Tree is what a session and all that it handed on have used.
 type Tree struct {
-	Usage    *message.Usage // nil: no answer told any, which is not zero
-	Children int            // sessions below the root
-	Missing  int            // of them, those that cannot be read: what their ends tell is counted
+	meter.Cost
+	Children int // sessions below the root
+	Missing  int // of them, those that cannot be read or are another's: what their ends tell is counted
 }
 
 // Look returns the folded state and the log of a stored session, and what frees them.
@@ -20,37 +20,31 @@ type Look func(ctx context.Context, id session.ID) (session.State, session.Prefi
 // TreeOf sums the tokens of a session and its children, and theirs: each session counts what it logged itself, so a
 // prefix that a fork shares counts once, for the root with what it inherited. A child that is gone counts with what
 // its end told.
-func TreeOf(ctx context.Context, root session.ID, look Look) (Tree, error) {
+func TreeOf(ctx context.Context, root session.ID, prices meter.Prices, look Look) (Tree, error) {
 	var t Tree
 	seen := map[session.ID]bool{root: true}
-	add := func(u *message.Usage) {
-		if u == nil {
-			return
-		}
-		if t.Usage != nil {
-			sum := t.Usage.Add(*u)
-			u = &sum
-		}
-		t.Usage = u
-	}
-	var visit func(id session.ID, end *End) error
-	visit = func(id session.ID, end *End) error {
+	var visit func(id, parent session.ID, end *End) error
+	visit = func(id, parent session.ID, end *End) error {
 		st, log, free, err := look(ctx, id)
-		if err != nil {
-			if id == root || ctx.Err() != nil {
-				return err
-			}
+		if err != nil && (id == root || ctx.Err() != nil) {
+			return err
+		}
+		foreign := err == nil && id != root && !isChild(st.Header(), parent)
+		if foreign {
+			err = free()
+		}
+		if foreign || err != nil {
 			t.Missing++
-			if end != nil {
-				add(end.Usage)
+			if end != nil && end.Usage != nil {
+				t.Add(prices, "", "", *end.Usage)
 			}
 			return nil
 		}
-		total, mine := st.Usage()
 		if id == root {
-			mine = total
+			t.Cost = meter.Total(st, prices)
+		} else {
+			t.AddOwn(prices, st)
 		}
-		add(mine)
 		type part struct {
 			id  session.ID
 			end *End
@@ -84,11 +78,12 @@ func TreeOf(ctx context.Context, root session.ID, look Look) (Tree, error) {
 			}
 			seen[p.id] = true
 			t.Children++
-			if err := visit(p.id, p.end); err != nil {
+			if err := visit(p.id, id, p.end); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	return t, visit(root, nil)
+	err := visit(root, "", nil)
+	return t, err
 }

@@ -105,6 +105,15 @@ func (c *cli) show(ctx context.Context, a *app.App, ins *app.Inspection, o showF
 		if report.Lineage, err = a.Lineage(ctx, ins); err != nil {
 			return err
 		}
+		if o.stat {
+			cfg, err := app.LoadConfig(c.config, ins.Snap.Header.Cwd)
+			if err != nil && c.config != "" {
+				return err // else looking does not depend on it: what the catalogue knows is said
+			}
+			if err := a.Totals(ctx, ins, cfg, &report); err != nil {
+				return err
+			}
+		}
 		switch {
 		case o.stat && c.json:
 			return c.object(report)
@@ -260,7 +269,19 @@ func (c *cli) printStat(s app.Stat) {
 	row("state", "%s %s", s.State, s.Reason)
 	row("activity", "%s, last at %s", s.Activity, when(s.LastActivity))
 	row("events", "%d in %d turns; %d on the surface", s.Events, s.Turns, s.Surface)
-	row("tokens", "%s", s.Usage)
+	row("tokens", "%s%s", s.Usage, costText(s.Usage, s.Cost))
+	if t := s.Tree; t != nil && t.Children > 0 {
+		missing := ""
+		if t.Missing > 0 {
+			missing = fmt.Sprintf(" (%d cannot be read)", t.Missing)
+		}
+		row("all together", "%s%s; with %s%s", t.Usage, costText(t.Usage, &t.Cost), plural(t.Children, "subagent"), missing)
+	}
+	if g := s.Gauge; g != nil && g.Window > 0 {
+		row("context", "%d of %d tokens, %d %%", g.Tokens, g.Window, 100*g.Tokens/int64(g.Window))
+	} else if g != nil {
+		row("context", "%d tokens", g.Tokens)
+	}
 	if s.Holder != nil {
 		row("held by", "%s (pid %d on %s, since %s), base %d", s.Holder.Program, s.Holder.PID, s.Holder.Host, s.Holder.Since, s.Base)
 	}
@@ -276,4 +297,17 @@ func (c *cli) printStat(s app.Stat) {
 	for _, o := range s.OpenCalls {
 		row("open call", "%s at %d: %s", o.Name, o.Seq, callText(o.State))
 	}
+}
+
+// costText is what u cost, for a line; empty if nothing was told.
+func costText(u app.Usage, c *app.Cost) string {
+	switch {
+	case u.Told == nil || c == nil:
+		return ""
+	case c.USD == nil:
+		return "; price unknown"
+	case c.Unpriced > 0:
+		return fmt.Sprintf("; $%.4f, and %d tokens whose price is unknown", *c.USD, c.Unpriced)
+	}
+	return fmt.Sprintf("; $%.4f", *c.USD)
 }
