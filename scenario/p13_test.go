@@ -208,7 +208,10 @@ func TestP13_ForkInBothDirections(t *testing.T) {
 	for _, id := range all {
 		down = append(down, b.state(id))
 	}
-	tree := meter.Tree(price, b.state("parent"), down...)
+	tree := meter.Total(b.state("parent"), price)
+	for _, st := range down {
+		tree.AddOwn(price, st)
+	}
 	if tree.Usage == nil || tree.Usage.InputTokens != 50*15_000 || tree.USD == nil || math.Abs(*tree.USD-1) > 1e-9 {
 		t.Errorf("the tree cost %+v", tree)
 	}
