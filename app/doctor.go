@@ -59,7 +59,7 @@ func (a *App) Doctor(ctx context.Context, id session.ID) (Health, error) {
 	if v, ok := a.Store.(store.Verifier); ok {
 		read = v.Verify
 	}
-	snap, stat, err := a.readSettled(ctx, id, read)
+	snap, stat, err := store.ReadSettled(ctx, a.Store, id, read)
 	if err != nil {
 		return h, err
 	}

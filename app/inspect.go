@@ -27,7 +27,7 @@ type Inspection struct {
 // Inspect reads a session; of a damaged one also what is behind the damage, with a mark for each event that is
 // missing. at, if not nil, is the last event to be looked at.
 func (a *App) Inspect(ctx context.Context, id session.ID, at *session.Seq) (*Inspection, error) {
-	snap, stat, err := a.readSettled(ctx, id, a.Store.Read)
+	snap, stat, err := store.ReadSettled(ctx, a.Store, id, a.Store.Read)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (a *App) salvage(ctx context.Context, id session.ID, before *store.Snapshot
 	if err := before.Close(); err != nil {
 		return nil, stat, err
 	}
-	return a.readSettled(ctx, id, r.Salvage)
+	return store.ReadSettled(ctx, a.Store, id, r.Salvage)
 }
 
 // inspect makes an inspection of snap, which is closed if that fails.
@@ -80,49 +80,10 @@ func (a *App) inspection(snap *store.Snapshot, stat store.Stat, prefix session.P
 		return nil, fmt.Errorf("reading session %s: %w", stat.ID, err)
 	}
 	ins := &Inspection{Snap: snap, Stat: stat, Prefix: prefix, State: st}
-	switch {
-	case prefix.Len() < snap.Prefix.Len():
+	if ins.Base = stat.LiveBase(st.Next()); prefix.Len() < snap.Prefix.Len() {
 		ins.Base = max(st.LastBoundary(), 0)
-	case stat.Holder != nil:
-		ins.Base = min(stat.Base, st.Next())
-	default:
-		ins.Base = st.Next()
 	}
 	return ins, nil
-}
-
-// readSettled looks at the holder, the log and the holder again, until both looks agree: only then the
-// holder's base belongs to the log that was read.
-func (a *App) readSettled(ctx context.Context, id session.ID, read func(context.Context, session.ID) (*store.Snapshot, error)) (*store.Snapshot, store.Stat, error) {
-	for try := 0; ; try++ {
-		before, err := a.Store.Stat(ctx, id)
-		if err != nil {
-			return nil, before, err
-		}
-		snap, err := read(ctx, id)
-		if err != nil {
-			return nil, before, err
-		}
-		after, err := a.Store.Stat(ctx, id)
-		if err != nil {
-			_ = snap.Close()
-			return nil, after, err
-		}
-		if settled(before, after) || try == 5 {
-			return snap, after, nil
-		}
-		if err := snap.Close(); err != nil {
-			return nil, after, err
-		}
-	}
-}
-
-func settled(a, b store.Stat) bool {
-	if a.Holder == nil || b.Holder == nil {
-		return a.Holder == b.Holder
-	}
-	wrote := func(s store.Stat) bool { return s.Base < s.Pos.Next }
-	return a.Holder.Nonce == b.Holder.Nonce && wrote(a) == wrote(b)
 }
 
 // Close frees what the inspection holds on to.
@@ -157,11 +118,9 @@ func clip(s string, n int) string {
 	return s
 }
 
-// running reports whether the holder works on the open turn: whether it began in the holder's life.
-func (i *Inspection) running() bool {
-	start := i.State.TurnStartSeq()
-	return start != session.None && start >= i.Base
-}
+// running reports whether the holder works on the open turn: whether it has written anything, for the first that a
+// life writes ends a turn of another's that it does not take up.
+func (i *Inspection) running() bool { return i.Base < i.State.Next() }
 
 // Activity says what the session does now.
 func (i *Inspection) Activity() Activity {

@@ -30,7 +30,7 @@ type Requests struct {
 // CheckRequests makes every request of a session again, from the log alone, and compares it with what was
 // recorded of it when it was sent. What differs becomes a problem of h.
 func (a *App) CheckRequests(ctx context.Context, h *Health) error {
-	snap, _, err := a.readSettled(ctx, h.ID, a.Store.Read)
+	snap, err := a.Store.Read(ctx, h.ID)
 	if err != nil {
 		return err
 	}

@@ -148,7 +148,7 @@ func plan(l look, window int, manual bool, restated []string) Plan {
 	tail := l.share(l.set.Tail, window)
 	p := Select(l.items, l.st, restated, tail, most)
 	if manual && (p.Head+p.Kept <= tail || p.Tokens <= frameTokens()) { // all of it is in the tail: a person wants it smaller nevertheless
-		p = Select(l.items, l.st, restated, l.share(l.set.Tail, 0), most)
+		p = Select(l.items, l.st, restated, int64(l.set.Tail*float64(meter.Messages(l.req.Messages))), most)
 	}
 	if p.Tokens <= frameTokens() { // nothing is smaller than what would stand for it
 		return Plan{}

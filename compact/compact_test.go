@@ -279,6 +279,18 @@ func TestNothing(t *testing.T) {
 	}
 }
 
+// Beside a system prompt and tools that are many times as long, a conversation is still compacted when a person asks.
+func TestSmallBesideItsRequest(t *testing.T) {
+	for _, window := range []int{0, 200_000} {
+		w := newWorld(t, session.Seed{})
+		w.job.Head.System, w.job.Window = strings.Repeat("Be careful. ", 4000), window
+		w.fill(6)
+		if rep := w.compact(); rep.Outcome != compact.Done || rep.After >= rep.Before {
+			t.Errorf("window %d: %+v", window, rep)
+		}
+	}
+}
+
 // The planner cuts where calls keep their results, keeps the newest unit, and never takes what waits.
 func TestSelect(t *testing.T) {
 	w := newWorld(t, session.Seed{})

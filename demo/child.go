@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -108,7 +109,10 @@ func Child(ctx context.Context, dir string, part Part, id session.ID, w io.Write
 	case PartGoOn:
 		err = inBracket(ctx, work, secondPrompt)
 	default:
-		_, err = work.Compact(ctx)
+		var made app.Compacted
+		if made, err = work.Compact(ctx); err == nil && made.Outcome != string(compact.Done) {
+			err = errors.Join(fmt.Errorf("the compaction: %s", made.Outcome), made.Err)
+		}
 	}
 	finish()
 	if err == nil {

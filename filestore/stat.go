@@ -51,12 +51,17 @@ func (s *Store) stat(ctx context.Context, id session.ID) (store.Stat, error) {
 
 // statIn is stat of a session whose directory is dir.
 func (s *Store) statIn(ctx context.Context, id session.ID, dir string) (store.Stat, error) {
-	st := store.Stat{ID: id, State: store.StateOK}
 	for try := 0; ; try++ {
+		st := store.Stat{ID: id, State: store.StateOK}
 		err := s.statFiles(ctx, &st, dir)
 		switch {
 		case err == nil:
 			return st, nil
+		case errors.Is(err, errLifeEnded):
+			if cause := context.Cause(ctx); cause != nil {
+				return st, cause
+			}
+			continue
 		case errors.Is(err, fs.ErrNotExist):
 			if _, serr := s.fs.Stat(dir); errors.Is(serr, fs.ErrNotExist) {
 				return st, s.absent(id)
@@ -369,6 +374,9 @@ func (s *Store) statWhole(ctx context.Context, st *store.Stat) error {
 	})
 }
 
+// errLifeEnded says that who wrote the last segment was gone before all its segments were seen.
+var errLifeEnded = errors.New("the life that was looked at has ended")
+
 // statBase looks for the oldest segment that somebody writes, who writes the last.
 func (s *Store) statBase(st *store.Stat, dir string, names []segName) error {
 	st.Base, st.Holder = names[len(names)-1].first, &store.Holder{SessionID: st.ID}
@@ -377,10 +385,18 @@ func (s *Store) statBase(st *store.Stat, dir string, names []segName) error {
 		if err != nil {
 			return err
 		}
-		if !held {
-			break
+		if held {
+			st.Base = names[i].first
+			continue
 		}
-		st.Base = names[i].first
+		// Another life's, or this one's, which has ended since the last segment was looked at.
+		if held, err = s.hasWriter(names[len(names)-1].in(dir)); err != nil {
+			return err
+		}
+		if !held {
+			return errLifeEnded
+		}
+		break
 	}
 	if st.State == store.StateTorn {
 		st.State = store.StateOK // being written

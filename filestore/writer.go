@@ -459,7 +459,7 @@ func (w *writer) release() {
 	}
 	w.s.withdraw(w.ann)
 	w.tail.close()
-	for _, h := range w.own {
+	for _, h := range slices.Backward(w.own) { // the last first: with it all of them count as let go
 		h.close()
 	}
 	w.lease.close()

@@ -59,10 +59,14 @@ func Fork(ctx context.Context, st Store, source session.ID, opt ForkOptions) (se
 
 // cutOf reads the source and finds where it is to be cut.
 func cutOf(ctx context.Context, st Store, source session.ID, opt ForkOptions) (*Snapshot, session.Seq, error) {
-	snap, running, err := readSettled(ctx, st, source)
+	snap, stat, err := ReadSettled(ctx, st, source, func(ctx context.Context, id session.ID) (*Snapshot, error) {
+		return peekOrRead(ctx, st, id)
+	})
 	if err != nil {
 		return nil, session.None, err
 	}
+	// Of an open turn somebody takes care who has written: at first its end, if it was another's.
+	running := stat.LiveBase(snap.Pos.Next) < snap.Pos.Next
 	cut := session.None
 	switch {
 	case snap.Unsupported != "":
@@ -78,31 +82,6 @@ func cutOf(ctx context.Context, st Store, source session.ID, opt ForkOptions) (*
 	return snap, cut, nil
 }
 
-// readSettled reads the source between two looks at its holder, so that "somebody runs the open turn" and
-// the log belong together. running: the holder has written something, so an open turn at the end is its.
-func readSettled(ctx context.Context, st Store, id session.ID) (*Snapshot, bool, error) {
-	for try := 0; ; try++ {
-		before, err := st.Stat(ctx, id)
-		if err != nil {
-			return nil, false, err
-		}
-		snap, err := peekOrRead(ctx, st, id)
-		if err != nil {
-			return nil, false, err
-		}
-		after, err := st.Stat(ctx, id)
-		if err != nil {
-			return nil, false, errors.Join(err, snap.Close())
-		}
-		if sameHolder(before.Holder, after.Holder) || try == 5 {
-			return snap, after.Holder != nil && after.Base < after.Pos.Next, nil
-		}
-		if err := snap.Close(); err != nil {
-			return nil, false, err
-		}
-	}
-}
-
 // peekOrRead reads as little of the log as the store allows: a fork looks at its end and at its cut.
 func peekOrRead(ctx context.Context, st Store, id session.ID) (*Snapshot, error) {
 	if p, ok := st.(Peeker); ok {
@@ -111,13 +90,6 @@ func peekOrRead(ctx context.Context, st Store, id session.ID) (*Snapshot, error)
 		}
 	}
 	return st.Read(ctx, id)
-}
-
-func sameHolder(a, b *Holder) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Nonce == b.Nonce
 }
 
 func findCut(p session.Prefix, at *session.Seq, running bool) (session.Seq, error) {
