@@ -453,7 +453,7 @@ func TestSettled(t *testing.T) {
 					for d := 0; d <= 2*calls; {
 						try(k, k+d)
 						if d += 1; !all {
-							d += d
+							d *= 4
 						}
 					}
 				}
