@@ -139,9 +139,9 @@ func newCrashes(t testing.TB, sc scenario) *crashes {
 // share says that one of so many calls is broken, in a short run.
 func (c *crashes) share(r vfs.Rule) int {
 	if r.Match != nil {
-		return max(2, c.sc.every)
+		return max(5, 2*c.sc.every)
 	}
-	return max(13, 4*c.sc.every)
+	return max(29, 6*c.sc.every)
 }
 
 // found runs check on every disk that may be found when all processes of m are dead. likely says that it is one
@@ -323,7 +323,11 @@ func (c *crashes) recover(m *vfs.Mem, w wanted, at string, likely bool) {
 		if c.t.Failed() {
 			return
 		}
-		if c.turn++; !c.all && !c.sc.thorough && (c.turn+i)%13 != 0 { // others each time
+		share := 13
+		if c.sc.thorough {
+			share = 3
+		}
+		if c.turn++; !c.all && (c.turn+i)%share != 0 { // others each time
 			continue
 		}
 		m := before.Clone()
@@ -401,8 +405,8 @@ func TestEveryCallFails(t *testing.T) {
 	for _, sc := range scenarios {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
+			c := newCrashes(t, sc)
 			for i, way := range faultWays {
-				c := newCrashes(t, sc)
 				for k := 1; k < math.MaxInt; k++ {
 					if !c.all && (k+i)%c.share(way.rule) != 0 { // another way meets the others
 						continue

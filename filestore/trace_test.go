@@ -42,7 +42,7 @@ type scenario struct {
 	block int                            // of the disk; 0: 64
 	run   func(ctx context.Context, s *Store, log []session.Event) (acked session.Seq, err error)
 
-	thorough bool // every recovery is killed at every call in a short run too
+	thorough bool // in a short run recoveries are killed at a third of their calls, not at a thirteenth
 	every    int  // in a short run one of so many crashes is tried, and fewer of the failures; 0: all crashes
 	shuffled bool // segments are read side by side: the order of the calls is not golden
 
