@@ -28,7 +28,7 @@ func reading(times int) func(*actor) {
 				return
 			}
 			if err != nil {
-				if a.w.meddled == 0 || !errors.Is(err, store.ErrNotFound) {
+				if !a.w.away(err) {
 					a.w.fail("%s: %v", a.name, err)
 				}
 				continue
@@ -76,7 +76,9 @@ func forking(child session.ID) func(*actor) {
 			return
 		}
 		if err != nil {
-			a.w.fail("%s: %v", a.name, err)
+			if a.refused = a.w.away(err); !a.refused {
+				a.w.fail("%s: %v", a.name, err)
+			}
 			return
 		}
 		n := snap.Pos.Next
@@ -89,12 +91,49 @@ func forking(child session.ID) func(*actor) {
 			return
 		}
 		if err != nil {
-			a.w.fail("%s: fork: %v", a.name, err)
+			if a.refused = a.w.away(err); !a.refused {
+				a.w.fail("%s: fork: %v", a.name, err)
+			}
 			return
 		}
 		a.child, a.done = child, true
 	}
 }
+
+// upkeep does something to a whole session, once. A refusal is an answer, and so is that the session is not where it was.
+func upkeep(do func(*Store) error) func(*actor) {
+	return func(a *actor) {
+		err := do(a.store())
+		if a.dead {
+			return
+		}
+		switch {
+		case err == nil:
+			a.keeps = true
+		case errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrNotFound):
+			a.refused = true
+		default:
+			a.w.fail("%s: %v", a.name, err)
+		}
+	}
+}
+
+// away reports whether an error says that the session is not where it was, and somebody may have moved it.
+func (w *world) away(err error) bool {
+	return (w.meddled > 0 || w.s.moved) && errors.Is(err, store.ErrNotFound)
+}
+
+func packing(s *Store) error {
+	_, err := s.Pack(context.Background(), subject)
+	return err
+}
+
+func repairSubject(s *Store) error {
+	_, err := s.Repair(context.Background(), subject, false)
+	return err
+}
+
+func trashSubject(s *Store) error { return s.Trash(context.Background(), subject) }
 
 // holds checks that the seqs that were acknowledged are in a log, by who acknowledged them.
 func (w *world) holds(what string, got []session.Event, seqs []session.Seq) {
@@ -118,13 +157,13 @@ func (w *world) prefix(what string, a, b []session.Event) {
 
 // checkEnd looks at what is left when all have ended.
 func checkEnd(w *world) {
-	if w.disk.names[subjectDir] == nil {
+	if w.disk.names[subjectDir] == nil && w.disk.names["/s/trash/"+string(subject)] == nil {
 		if len(w.acks) > 0 || w.deaths == 0 {
 			w.fail("the session is not there")
 		}
 		return
 	}
-	if w.disk.names[subjectDir+"/"+headerName] == nil {
+	if w.disk.names[subjectDir] != nil && w.disk.names[subjectDir+"/"+headerName] == nil {
 		recreate.do(w)
 	}
 	for _, a := range w.actors {
@@ -140,12 +179,22 @@ func checkEnd(w *world) {
 		return
 	}
 	s.locks, s.ready, s.patience = true, true, 0
+	if w.disk.names[subjectDir] == nil {
+		err = s.Restore(context.Background(), subject)
+	}
+	if err == nil && w.s.spoilt {
+		_, err = s.Repair(context.Background(), subject, false)
+	}
+	if err != nil {
+		w.fail("in the end: %v", err)
+		return
+	}
 	got := w.endsWith(s, subject)
 	if w.wrong != "" {
 		return
 	}
 	w.holds("the log", got, w.ackedSeqs())
-	progress := w.deaths > 0 || w.meddled > 0
+	progress := w.deaths > 0 || w.meddled > 0 || w.s.spoilt // who finds damage and who is refused may meet
 	for _, a := range w.actors {
 		if a.seen != nil && w.s.locks != noLock {
 			w.prefix(a.name+" read what is not there in the end", a.seen, got)
@@ -156,7 +205,7 @@ func checkEnd(w *world) {
 				w.prefix("the fork is not what it was forked from", child[:len(child)-1], got)
 			}
 		}
-		progress = progress || a.done && a.seen == nil && a.child == ""
+		progress = progress || a.keeps || a.done && a.seen == nil && a.child == ""
 	}
 	if !progress {
 		var ends []string
@@ -273,6 +322,14 @@ var scripts = []script{
 		lives: processes{living(1), living(1), reading(1)}, locks: noLock, stored: 2, long: true},
 	{name: "life and fork", about: "opens, appends and flushes twice; forks at the end",
 		lives: processes{living(1, 1), forking("child")}, deaths: 2, stored: 2},
+	{name: "life and packing", about: "opens, appends and flushes twice; packs (of three lives before)",
+		lives: processes{living(1, 1), upkeep(packing)}, deaths: 2, stored: 2, before: 2},
+	{name: "packing and reader", about: "packs (of three lives before); reads twice",
+		lives: processes{upkeep(packing), reading(2)}, deaths: 1, stored: 2, before: 2},
+	{name: "life and trash", about: "opens, appends and flushes twice; moves the session to the trash",
+		lives: processes{living(1, 1), upkeep(trashSubject)}, deaths: 2, stored: 2, moved: true},
+	{name: "life and repair", about: "opens, appends and flushes twice; repairs (a first line that is bad)",
+		lives: processes{living(1, 1), upkeep(repairSubject)}, deaths: 2, stored: 2, before: 1, spoilt: true},
 	{name: "rolling", about: "opens, appends and flushes three times; opens, appends and flushes once (a new segment for each batch)",
 		lives: processes{living(1, 1, 1), living(1)}, deaths: 2, stored: 2, roll: 400},
 	{name: "rolling, no lock", about: "opens, appends and flushes twice; opens, appends and flushes once (a new segment for each batch)",

@@ -311,7 +311,9 @@ func (f explorerFS) Stat(name string) (fs.FileInfo, error) {
 	info, err := f.a.proc.Stat(name)
 	f.told("stat", errName(err))
 	if err == nil {
-		f.told(f.a.w.disk.names[name].key)
+		if n := f.a.w.disk.names[name]; n != nil { // not the root
+			f.told(n.key)
+		}
 		if !info.IsDir() {
 			f.told(int(info.Size()))
 		}

@@ -40,6 +40,9 @@ type script struct {
 	failSync [3]int // which sync of a process fails
 	loud     bool   // announcements count as well
 	stored   int    // events that are there at the beginning
+	before   int    // so many lives added one more each
+	spoilt   bool   // the first line of all is bad
+	moved    bool   // somebody may move the session to the trash
 	long     bool   // only when it is asked for
 }
 
@@ -112,6 +115,7 @@ type actor struct {
 	fenced   bool
 	refused  bool
 	done     bool
+	keeps    bool // it did what it does to the session as a whole
 	err      error
 	seen     []session.Event // by a reader
 	child    session.ID
@@ -137,7 +141,7 @@ func (a *actor) yield(op vfs.Op, name string) {
 // linked is called when a claim has come to the name of a segment.
 func (a *actor) linked(n *node, name string) {
 	a.public[n] = true
-	if !strings.HasSuffix(name, segSuffix) {
+	if !strings.HasSuffix(name, segSuffix) || filepath.Base(filepath.Dir(name)) == damagedName {
 		return
 	}
 	a.segments[name] = n
@@ -481,6 +485,30 @@ func explorerBase(t testing.TB, s *script) *vfs.Mem {
 	if s.stored > 0 {
 		newStored(t, st, subject, s.stored)
 	}
+	for i := range s.before {
+		w := must[store.Writer](t)(st.Open(t.Context(), subject))
+		mustAppend(t, w, events(session.Seq(s.stored+i), 1))
+		mustFlush(t, w)
+		w.Close()
+	}
+	if s.spoilt {
+		god, name := m.Process(), subjectDir+"/"+segmentName(0)
+		b, _, err := st.readFile(name, 1<<20)
+		if err == nil {
+			err = god.Remove(name)
+		}
+		var f vfs.File
+		if err == nil {
+			f, err = god.OpenFile(name, vfs.CreateAppend)
+		}
+		if err == nil {
+			_, err = f.Write([]byte(strings.Replace(string(b), `"first":0`, `"first":9`, 1)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
 	return m
 }
 
@@ -628,6 +656,8 @@ func (a *actor) answered(err error) {
 		}
 	case meddled && (errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrDamaged) || errors.Is(err, fs.ErrNotExist)):
 		a.refused = true // a file was taken away
+	case a.w.away(err), a.w.s.spoilt && errors.Is(err, store.ErrDamaged):
+		a.refused = true
 	default:
 		a.w.fail("%s: %v", a.name, err)
 	}
