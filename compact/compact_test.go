@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -81,6 +80,7 @@ func TestDone(t *testing.T) {
 
 // Whatever a model does instead of writing a summary, the view stays and the session can be compacted at once.
 func TestBadSummaries(t *testing.T) {
+	var late func()
 	call := func(_ context.Context, _ llm.Request, yield func(llm.Chunk, error) bool) {
 		_ = yield(llm.Chunk{Type: llm.ChunkTextDelta, Text: "let me look"}, nil) &&
 			yield(llm.Chunk{Type: llm.ChunkToolCallDelta, Index: 1, ID: "c", Name: "look", Arguments: "{}"}, nil) &&
@@ -95,6 +95,7 @@ func TestBadSummaries(t *testing.T) {
 			yield(llm.Chunk{}, &llm.Error{Code: llm.CodeRateLimit, Status: 429, Message: "later"})
 		}, compact.Failed, "RATE_LIMIT"},
 		"hangs": {func(ctx context.Context, _ llm.Request, yield func(llm.Chunk, error) bool) {
+			late()
 			<-ctx.Done()
 			yield(llm.Chunk{}, ctx.Err())
 		}, compact.Failed, "TIMEOUT"},
@@ -114,9 +115,10 @@ func TestBadSummaries(t *testing.T) {
 		"crashes": {func(context.Context, llm.Request, func(llm.Chunk, error) bool) { panic("oh") }, compact.Failed, "INTERNAL"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := worldOf(t, header("s-1111"), session.Seed{}, compact.Settings{Timeout: 20 * time.Millisecond})
+			w := newWorld(t, session.Seed{})
 			w.fill(10)
 			before := w.view()
+			late = func() { w.late() }
 			w.model.play = c.play
 			rep := w.compact()
 			if rep.Outcome != c.outcome || w.types() != "start end:"+string(c.outcome) {

@@ -30,6 +30,7 @@ func registry(t rapid.TB) *session.Registry {
 
 // world is one session in memory with a model that plays a function.
 type world struct {
+	late  func() // what happens when the time of the summary is over
 	t     rapid.TB
 	s     *session.Session
 	c     *compact.Compactor
@@ -109,7 +110,7 @@ func worldOf(t rapid.TB, h session.Header, seed session.Seed, set compact.Settin
 	w := &world{t: t, s: s, model: &model{play: says("short")}}
 	w.c = compact.New(compact.Options{
 		NewID:    func() string { w.ids++; return fmt.Sprintf("%s-c%d-%d", h.ID, s.Len(), w.ids) },
-		After:    func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop },
+		After:    func(_ time.Duration, f func()) func() bool { w.late = f; return func() bool { return true } },
 		Settings: func(string, string) compact.Settings { return set },
 		Restated: []string{"agents-md"},
 	})

@@ -22,10 +22,7 @@ import (
 // So what it holds may be taken away afterwards in any order, by anybody, or be left there by who dies; and a writer
 // that wakes up and makes a segment inside it is read by nobody and finds out when it looks.
 
-const (
-	damagedDir = "damaged"
-	manySegs   = 32 // a life joins what earlier ones left when that takes away at least so many segments
-)
+const manySegs = 32 // a life joins what earlier ones left when that takes away at least so many segments
 
 // joiner joins segments of one session, under its lease.
 type joiner struct {
@@ -509,7 +506,7 @@ func (j *joiner) same(p vfs.File, b []byte, off int64) bool {
 
 // setAside keeps the text of f from off to end, under a name that says where it was.
 func (j *joiner) setAside(f vfs.File, old segName, off, end int64) error {
-	s, dir := j.s, filepath.Join(j.dir, damagedDir)
+	s, dir := j.s, filepath.Join(j.dir, damagedName)
 	if err := s.mkdirAll(dir); err != nil {
 		return s.readOnly(err)
 	}

@@ -121,7 +121,7 @@ func (w *sweeper) session(ctx context.Context, id session.ID, dir string) error 
 	if err := w.those(filepath.Join(dir, inheritedDir), handingOver); err != nil {
 		return err
 	}
-	claims := []string{dir, filepath.Join(dir, damagedDir)}
+	claims := []string{dir, filepath.Join(dir, damagedName)}
 	any := false
 	for _, d := range claims {
 		list, err := w.list(d, newSegment)

@@ -18,7 +18,7 @@ import (
 	"github.com/strandline-dev/strandline/store"
 )
 
-const damagedName = "damaged"
+const damagedName = "damaged" // where bytes are kept that count no more
 
 // source is a file with records of one session, wherever it stands and whatever it is named.
 type source struct {

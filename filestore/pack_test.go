@@ -283,7 +283,7 @@ func TestPackKeeps(t *testing.T) {
 	if p := mustPack(t, s); p.Aside != int64(len(half)) {
 		t.Fatalf("%+v", p)
 	}
-	kept := filepath.Join(s.dir(subject), damagedDir, fmt.Sprintf("%s.%d", segmentName(4), len(raw)-len(half)))
+	kept := filepath.Join(s.dir(subject), damagedName, fmt.Sprintf("%s.%d", segmentName(4), len(raw)-len(half)))
 	if b := must[[]byte](t)(os.ReadFile(kept)); string(b) != half {
 		t.Fatalf("%q", b)
 	}
@@ -344,7 +344,7 @@ func TestPackFences(t *testing.T) {
 	if p := mustPack(t, s); p.Aside != int64(len(left)) {
 		t.Fatalf("%+v", p)
 	}
-	kept := filepath.Join(s.dir(subject), damagedDir, segmentName(8)+".0")
+	kept := filepath.Join(s.dir(subject), damagedName, segmentName(8)+".0")
 	if b := must[[]byte](t)(os.ReadFile(kept)); !bytes.Equal(b, left) {
 		t.Fatalf("%q", b)
 	}
@@ -382,17 +382,17 @@ func packed(t *testing.T, s *Store, what, before string) {
 	if after := look(t, s); after != before {
 		t.Fatalf("%s: it reads otherwise:\n%s\nwas\n%s", what, after, before)
 	}
-	want := []string{segName{0, 16}.String(), segName{16, session.None}.String(), damagedDir}
+	want := []string{segName{0, 16}.String(), segName{16, session.None}.String(), damagedName}
 	files := slices.DeleteFunc(segmentsOf(t, s), func(n string) bool { return strings.HasPrefix(n, newSegment) })
 	if !slices.Equal(files, want) {
 		t.Fatalf("%s: %v", what, files)
 	}
-	kept := must[[]os.DirEntry](t)(os.ReadDir(filepath.Join(s.dir(subject), damagedDir)))
+	kept := must[[]os.DirEntry](t)(os.ReadDir(filepath.Join(s.dir(subject), damagedName)))
 	kept = slices.DeleteFunc(kept, func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), newSegment) })
 	if len(kept) != 1 {
 		t.Fatalf("%s: %v are set aside", what, kept)
 	}
-	if b := must[[]byte](t)(os.ReadFile(filepath.Join(s.dir(subject), damagedDir, kept[0].Name()))); string(b) != "torn" {
+	if b := must[[]byte](t)(os.ReadFile(filepath.Join(s.dir(subject), damagedName, kept[0].Name()))); string(b) != "torn" {
 		t.Fatalf("%s: %q", what, b)
 	}
 }

@@ -83,7 +83,7 @@ func (s *Store) surveyDir(ctx context.Context, v *store.Survey, part, dir string
 			count(&v.Blobs, info)
 		case part == "blobs":
 			count(&v.BadBlobs, info)
-		case filepath.Base(dir) == damagedDir:
+		case filepath.Base(dir) == damagedName:
 			count(&v.Aside, info)
 		case part == "sessions" && isSeg:
 			if count(&v.Segments, info); seg.packed() {
