@@ -41,6 +41,8 @@ func (s *Store) lockStore(ctx context.Context, exclusive bool) (vfs.File, error)
 		}
 		if err == nil {
 			err = vfs.Wait(ctx, 5*time.Millisecond)
+		} else {
+			err = &store.ReadOnlyError{Path: s.root, Cause: fmt.Errorf("file locks do not work here: %w", err)}
 		}
 		if err != nil {
 			f.Close()

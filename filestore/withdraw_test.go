@@ -136,10 +136,12 @@ func TestRollTooLate(t *testing.T) {
 
 // behindTheLink matches the sync of the session's directory that comes when a segment has its name.
 func behindTheLink() func(vfs.Call) bool {
-	linked := false
+	var linked atomic.Bool // segments are read side by side
 	return func(c vfs.Call) bool {
-		linked = linked || c.Op == vfs.OpLink && strings.HasSuffix(c.To, segSuffix)
-		return linked && c.Op == vfs.OpSyncDir && strings.HasSuffix(c.Name, string(subject))
+		if c.Op == vfs.OpLink && strings.HasSuffix(c.To, segSuffix) {
+			linked.Store(true)
+		}
+		return c.Op == vfs.OpSyncDir && strings.HasSuffix(c.Name, string(subject)) && linked.Load()
 	}
 }
 

@@ -287,8 +287,12 @@ func TestBrokenAnswers(t *testing.T) {
 }
 
 // hijack takes the connection of a request.
-func hijack(t *testing.T, w http.ResponseWriter) net.Conn {
+// hijack takes the connection of a request that was read to its end: what is unread at a close makes it a reset.
+func hijack(t *testing.T, w http.ResponseWriter, r *http.Request) net.Conn {
 	t.Helper()
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		t.Error(err)
+	}
 	conn, _, err := w.(http.Hijacker).Hijack()
 	if err != nil {
 		t.Error(err)
@@ -302,21 +306,21 @@ func TestConnections(t *testing.T) {
 	chunk := func(s string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(s), s) }
 	reset := func(conn net.Conn) { conn.(*net.TCPConn).SetLinger(0); conn.Close() }
 
-	p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		conn := hijack(t, w)
+	p := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		conn := hijack(t, w, r)
 		io.WriteString(conn, head+chunk(sse(delta(`{"content":"a"}`)))+"40\r\ndata: {")
 		conn.Close()
 	})
 	if _, err := ask(t, p); code(err) != llm.CodeStreamClosed {
 		t.Errorf("closed inside a chunk: %v", err)
 	}
-	p = serve(t, func(w http.ResponseWriter, _ *http.Request) { reset(hijack(t, w)) })
+	p = serve(t, func(w http.ResponseWriter, r *http.Request) { reset(hijack(t, w, r)) })
 	if _, err := ask(t, p); code(err) != llm.CodeTransport {
 		t.Errorf("reset: %v", err)
 	}
 	seen := make(chan struct{})
-	p = serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		conn := hijack(t, w)
+	p = serve(t, func(w http.ResponseWriter, r *http.Request) {
+		conn := hijack(t, w, r)
 		io.WriteString(conn, head+chunk(sse(delta(`{"content":"a"}`))))
 		<-seen
 		reset(conn)
@@ -331,8 +335,8 @@ func TestConnections(t *testing.T) {
 	if code(got) != llm.CodeTransport {
 		t.Errorf("reset in the middle: %v", got)
 	}
-	finished := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		conn := hijack(t, w)
+	finished := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		conn := hijack(t, w, r)
 		io.WriteString(conn, head+chunk(sse(delta(`{"content":"a"}`), finish(stop))))
 		conn.Close() // without the last chunk
 	})
