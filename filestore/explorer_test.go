@@ -538,4 +538,3 @@ func runScript(t *testing.T, s *script) result {
 	t.Logf("%s: %d states, %.2g schedules, %d steps, %v", s.name, r.states, r.schedules, e.steps, cpu()-began)
 	return r
 }
-
