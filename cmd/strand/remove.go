@@ -127,7 +127,7 @@ func (c *cli) purgeCmd() *cobra.Command {
 			defer spin.stop()
 			err = a.Purge(cmd.Context(), list, func(rm app.Removal) error {
 				var err error
-				spin.print(false, func() { err = r.report(rm, "deleted for good ("+size(rm.Bytes)+")") })
+				spin.print(false, func() { err = r.report(rm, "deleted for good ("+bytesText(rm.Bytes)+")") })
 				return err
 			})
 			if err != nil {
@@ -270,7 +270,7 @@ func (c *cli) printPlan(rm app.Removal) {
 		if len(names) > 4 {
 			names = append(names[:4], fmt.Sprintf("and %d more", len(names)-4))
 		}
-		fmt.Fprintf(c.out, "  %s stay (%s): needed by %s\n", plural(len(rm.Blobs), "long value"), size(n), strings.Join(names, ", "))
+		fmt.Fprintf(c.out, "  %s stay (%s): needed by %s\n", plural(len(rm.Blobs), "long value"), bytesText(n), strings.Join(names, ", "))
 	}
 }
 
@@ -279,7 +279,7 @@ func (c *cli) printHeirs(rm app.Removal, how string) {
 	for _, h := range rm.Forks {
 		does := how
 		if strings.Contains(does, "%s") {
-			does = fmt.Sprintf(does, size(h.Bytes))
+			does = fmt.Sprintf(does, bytesText(h.Bytes))
 		}
 		where := ""
 		if h.Trashed {
@@ -287,19 +287,6 @@ func (c *cli) printHeirs(rm app.Removal, how string) {
 		}
 		fmt.Fprintf(c.out, "  fork %s%s begins with its events %d to %d and %s\n", h.ID, where, h.From, h.To, does)
 	}
-}
-
-// size prints a number of bytes for people.
-func size(n int64) string {
-	for _, u := range []struct {
-		name string
-		of   int64
-	}{{"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}} {
-		if n >= u.of {
-			return fmt.Sprintf("%.1f %s", float64(n)/float64(u.of), u.name)
-		}
-	}
-	return fmt.Sprintf("%d bytes", n)
 }
 
 // printTrash prints what is in the trash.
@@ -316,7 +303,7 @@ func (c *cli) printTrash(l app.TrashList, anyProject bool) {
 		if anyProject {
 			tail += " " + safeLine(r.Project)
 		}
-		fmt.Fprintf(c.out, "%-20s  %s  %s  %s%s\n", r.ID, when(r.LastActivity), size(r.Bytes), titleOf(r.Title), c.paint(dim, tail))
+		fmt.Fprintf(c.out, "%-20s  %s  %s  %s%s\n", r.ID, when(r.LastActivity), bytesText(r.Bytes), titleOf(r.Title), c.paint(dim, tail))
 	}
 	switch {
 	case len(l.Rows) == 0:
