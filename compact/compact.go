@@ -314,8 +314,11 @@ func (c *Compactor) run(ctx context.Context, j Job, l look, p Plan, cause Cause,
 	at := l.st.Next()
 	start := Start{
 		CompactionID: c.opts.NewID(), Turn: j.turn(), SourceCommandID: command, Cause: cause,
-		Range: &Range{l.items[p.From].Seq, l.items[p.To-1].Seq}, Tokens: p.Head,
+		Range: &Range{l.items[p.From].Seq, l.items[p.To-1].Seq}, Tokens: p.Head, Fit: p.Fit,
 		Instruction: instruction, MaxTokens: l.summaryTokens(j.Window),
+	}
+	if p.Fit > 0 {
+		start.Tokens = p.Fit
 	}
 	rep = Report{CompactionID: start.CompactionID, Before: l.gauge.Tokens, After: l.gauge.Tokens, Start: session.None, End: session.None}
 	evs, err := j.Session.AppendFunc(func(now session.State) ([]session.Draft, error) {
@@ -333,6 +336,9 @@ func (c *Compactor) run(ctx context.Context, j Job, l look, p Plan, cause Cause,
 	var sum summary
 	failed := guarded(func() (err error) {
 		j.tell("compacting: %d messages are being summarised", p.To-p.From)
+		if p.Fit > 0 {
+			j.remark("the oldest part has about %d tokens, which is more than the model takes at once: it is summarised without the middle of its longest texts; the log keeps them", p.Head)
+		}
 		req, err := Request(j.Provider.Name(), j.Head, l.items, l.st, start)
 		if err != nil {
 			return err

@@ -24,6 +24,7 @@
 //	settings.go  the numbers
 //	plan.go      which span goes: pure
 //	prune.go     shortening old results without a model: pure
+//	cut.go       telling a part of what is too long to be told: pure
 //	prompt.go    what the model is asked, and the message that stands for the span
 //	summarise.go asking it
 //	compact.go   a compaction from lock to end

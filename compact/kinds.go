@@ -35,6 +35,9 @@ type Start struct {
 	// Tokens is how much the request tells of the conversation, estimated: what a service that refuses it as too long
 	// does not take.
 	Tokens int64 `json:"tokens,omitzero"`
+	// Fit says that the conversation was cut to so many tokens in the request, because it has no end that the model
+	// had room for; 0: it was told whole.
+	Fit int64 `json:"fit,omitzero"`
 	// Instruction is the number of the instruction that ends the request, MaxTokens the bound of its answer.
 	Instruction int `json:"instruction,omitzero"`
 	MaxTokens   int `json:"maxTokens,omitzero"`

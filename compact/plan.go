@@ -14,6 +14,9 @@ type Plan struct {
 	Tokens   int64 // of the span, estimated
 	Head     int64 // of all up to the end of the span: what a request for its summary tells
 	Kept     int64 // of what stands behind it
+	// Fit is what a request for its summary has to be cut to, in tokens, because nothing less than the span can be
+	// told and the span is more than a request may have; 0: it is told whole.
+	Fit int64
 }
 
 // Empty reports whether there is nothing to compact.
@@ -50,25 +53,31 @@ func Select(items []session.Item, st session.State, restated []string, tail, mos
 	for newest > 0 && !legal[newest] {
 		newest--
 	}
-	head := int64(0)
+	var head, told int64 // up to k; up to p.To
+	worth := false       // a summary alone is not summarised again
 	for k := 0; k <= newest && k <= len(items); k++ {
 		if k > 0 {
+			it := items[k-1]
 			head += sizes[k-1]
+			worth = worth || k > p.From && it.Message.Source.Plugin != Plugin && len(it.Message.Content) > 0
 		}
-		if most > 0 && head > most {
-			break
+		over := most > 0 && head > most
+		if over && (most < leastFit || told > most/4) {
+			break // what was taken so far is worth its summary, or so little can be told that it would be noise
 		}
-		if k > p.From && legal[k] {
-			p.To = k
-			if all-head <= tail {
+		if k > p.From && legal[k] && worth {
+			p.To, told = k, head
+			if over {
+				p.Fit = most * fitPart / 100
 				break
 			}
 		}
+		if k > p.From && legal[k] && all-head <= tail {
+			break
+		}
 	}
-	if p.To <= p.From || !slices.ContainsFunc(items[p.From:p.To], func(it session.Item) bool {
-		return it.Message.Source.Plugin != Plugin && len(it.Message.Content) > 0
-	}) {
-		return Plan{} // a summary alone is not summarised again
+	if p.To <= p.From {
+		return Plan{}
 	}
 	for i, n := range sizes {
 		switch {
@@ -82,6 +91,13 @@ func Select(items []session.Item, st session.State, restated []string, tail, mos
 	}
 	return p
 }
+
+const (
+	// fitPart is the part of what a request may have, in percent, that one is cut to: an estimate of so much may be wrong.
+	fitPart = 75
+	// leastFit is the least that a cut request has to have room for, in tokens.
+	leastFit = 64
+)
 
 func size(it session.Item) int64 {
 	if len(it.Message.Content) == 0 {

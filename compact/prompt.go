@@ -43,7 +43,7 @@ func PurposeOf(req llm.Request) string {
 }
 
 // Request returns the request for a summary that a compaction began with: that of the turn, as far as the end of the
-// selected span, and one instruction. head is the turn's request without messages, items are the surface when the
+// selected span, cut if the start says so, and one instruction. head is the turn's request without messages, items are the surface when the
 // request was made and st is the state that it was folded from.
 func Request(provider string, head llm.Request, items []session.Item, st session.State, start Start) (llm.Request, error) {
 	text, ok := instructions[start.Instruction]
@@ -61,7 +61,11 @@ func Request(provider string, head llm.Request, items []session.Item, st session
 	}
 	req := head
 	req.Purpose, req.Body, req.MaxOutputTokens = llm.PurposeCompaction, nil, start.MaxTokens
-	req.Messages = append(view.Build(items[:to], st, provider).Messages, message.Message{
+	told := view.Build(items[:to], st, provider).Messages
+	if start.Fit > 0 {
+		told = fit(told, start.Fit)
+	}
+	req.Messages = append(told, message.Message{
 		ID: "instruction-" + start.CompactionID, Role: message.RoleUser, Content: []message.Block{message.TextBlock(text)},
 		Source: message.Source{Kind: message.SourcePlugin, Plugin: Plugin},
 	})

@@ -171,3 +171,30 @@ func TestCompactOverHTTP(t *testing.T) {
 		}
 	}
 }
+
+// A first prompt of three times the window is refused; the session goes on nevertheless, after one summary of what of it
+// can be told, and its log keeps every word.
+func TestPromptLargerThanTheWindow(t *testing.T) {
+	b := newBox(t)
+	config := b.limited(10_000, "")
+	prompt := "BEGIN " + strings.Repeat("wordy ", 20_000) + "END"
+	r := b.strandIn(prompt, "run", "-", "--script", b.script(line{Error: &failure{Code: "CONTEXT_WINDOW_EXCEEDED"}}), "--config", config, "--cwd", b.ws)
+	if r.code != 8 {
+		t.Fatal(r)
+	}
+	id := b.sessionIDs()[0]
+	r = b.ok(b.runArgs("go on", []line{summary(say("somebody said wordy a lot")), say("well")}, "--config", config, "--session", id)...)
+	if strings.TrimSpace(r.out) != "well" || b.summaries(id) != 1 || strings.Count(r.err, "more than the model takes at once") != 1 {
+		t.Errorf("%d summaries: %v", b.summaries(id), r)
+	}
+	if len(b.viewText(id)) > 10_000 || checkView(b.view(id)) != nil {
+		t.Errorf("view: %.2000s", b.viewText(id))
+	}
+	if !strings.Contains(b.ok("show", id, "--events").out, prompt) {
+		t.Error("the prompt is not in the log any more")
+	}
+	b.requestsDoctor(id)
+	if c := decode[compacted](t, b.ok("compact", id, "--undo", "--json").out); *c.After < 25_000 {
+		t.Errorf("after undo: %+v", c)
+	}
+}
