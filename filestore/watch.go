@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/strandline-dev/strandline/record"
@@ -58,7 +59,7 @@ func (s *Store) Watch(ctx context.Context, id session.ID, from session.Seq) (sto
 	case bad != nil:
 		return nil, &store.DamagedError{ID: id, Owner: id, Ranges: []store.Range{{File: headerName, Last: session.None, Detail: bad.Error()}}}
 	}
-	return &feed{s: s, id: id, hdr: h, due: from}, nil
+	return &feed{s: s, id: id, hdr: h, due: from, known: from == 0}, nil // the first record of all has the zero link before it
 }
 
 // feed is a follower of one log.
@@ -79,6 +80,7 @@ type feed struct {
 
 	told   bool          // that nothing is left, and
 	holder *store.Holder // who held the session then
+	stood  string        // how the files stood when the whole log had no more, though there is what does not fit
 	err    error
 }
 
@@ -166,8 +168,8 @@ func (w *feed) poll(ctx context.Context) (*store.News, error) {
 // idle tells that nothing is left, unless that is known.
 func (w *feed) idle(ctx context.Context, holder *store.Holder) (*store.News, error) {
 	p := w.cur
-	if holder == nil && p != nil && p.limit == session.None {
-		held, err := p.f.HasWriter()
+	if holder == nil {
+		held, err := w.written()
 		if err != nil {
 			return nil, err
 		}
@@ -189,12 +191,38 @@ func (w *feed) idle(ctx context.Context, holder *store.Holder) (*store.News, err
 	return &store.News{Holder: holder}, nil
 }
 
+// written reports whether somebody writes the last segment.
+func (w *feed) written() (bool, error) {
+	if p := w.cur; p != nil {
+		if p.limit != session.None {
+			return false, nil
+		}
+		return p.f.HasWriter()
+	}
+	names, err := w.s.segmentNames(w.s.dir(w.id))
+	if err != nil || len(names) == 0 {
+		return false, err
+	}
+	held, err := w.s.hasWriter(names[len(names)-1].in(w.s.dir(w.id)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // it changes at this moment: the next look tells
+	}
+	return held, err
+}
+
 // step reads on. more: call again, there may be something.
 func (w *feed) step(ctx context.Context) (events []session.Event, more bool, err error) {
 	if w.cur == nil {
-		found, err := w.find()
+		if w.stood != "" {
+			now, err := w.standing()
+			if err != nil || now == w.stood {
+				return nil, false, err
+			}
+			w.stood = ""
+		}
+		found, err := w.find(ctx)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errOdd) {
-			return nil, true, w.isOdd(ctx)
+			return w.isOdd(ctx)
 		}
 		if err != nil || !found {
 			return nil, false, err
@@ -208,13 +236,13 @@ func (w *feed) step(ctx context.Context) (events []session.Event, more bool, err
 	var links []session.Link
 	if info.Size() < p.off {
 		w.drop()
-		return nil, true, w.isOdd(ctx)
+		return w.isOdd(ctx)
 	}
 	if info.Size() != p.seen {
 		if events, links, more, err = w.read(ctx, p); err != nil {
 			w.drop()
 			if errors.Is(err, errOdd) {
-				return nil, true, w.isOdd(ctx)
+				return w.isOdd(ctx)
 			}
 			return nil, false, err
 		}
@@ -228,7 +256,7 @@ func (w *feed) step(ctx context.Context) (events []session.Event, more bool, err
 			w.drop()
 		}
 		if len(events) == 0 && !more { // it ends too early
-			return nil, true, w.isOdd(ctx)
+			return w.isOdd(ctx)
 		}
 		return events, true, nil
 	}
@@ -238,11 +266,11 @@ func (w *feed) step(ctx context.Context) (events []session.Event, more bool, err
 	}
 	if !here {
 		w.drop()
-		return nil, true, w.isOdd(ctx)
+		return w.isOdd(ctx)
 	}
 	if w.gave && below == session.None && len(events) == 0 && !more && p.next != w.due { // it ends before what was given out
 		w.drop()
-		return nil, true, w.isOdd(ctx)
+		return w.isOdd(ctx)
 	}
 	if below != session.None { // what is due next stands elsewhere, or there is nothing yet
 		n := sort.Search(len(events), func(i int) bool { return events[i].Seq >= below })
@@ -267,16 +295,54 @@ func (w *feed) give(events []session.Event, links []session.Link) {
 // errOdd says that the log does not fit together: it changes at this moment, or it is damaged.
 var errOdd = errors.New("the log does not fit together")
 
-// isOdd counts what does not fit together, and judges the log when it does not pass.
-func (w *feed) isOdd(ctx context.Context) error {
+// isOdd counts what does not fit together, and judges the log when it does not pass. Where the whole log has no more,
+// as when a loss of power explains what is there, nothing is left until the files change.
+func (w *feed) isOdd(ctx context.Context) (none []session.Event, more bool, err error) {
 	if w.odd++; w.odd < oddTries {
-		return nil
+		return nil, true, nil
 	}
 	w.odd = 0
-	if err := w.judge(ctx); err != nil {
-		return err
+	stood, err := w.standing()
+	if err != nil {
+		return nil, false, err
 	}
-	return w.s.opt.Wait(ctx, pollMost)
+	again := w.trust
+	if err := w.judge(ctx); err != nil {
+		return nil, false, err
+	}
+	if w.trust {
+		return nil, !again, nil
+	}
+	w.drop()
+	w.stood = stood
+	return nil, false, nil
+}
+
+// standing tells how the files of the session stand: who goes on with it changes that.
+func (w *feed) standing() (string, error) {
+	list, err := w.s.fs.ReadDir(w.s.dir(w.id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", &store.NotFoundError{ID: string(w.id)}
+	}
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, e := range list {
+		if _, isSeg := parseSegName(e.Name()); !isSeg {
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintln(&b, e.Name(), info.Size(), info.ModTime().UnixNano())
+	}
+	b.WriteString(".") // never empty
+	return b.String(), nil
 }
 
 // judge reads the whole log and returns why it cannot be followed on.
@@ -315,7 +381,7 @@ func (w *feed) judge(ctx context.Context) error {
 }
 
 // find opens the segment that holds due, or will. found is false if there is none yet.
-func (w *feed) find() (found bool, err error) {
+func (w *feed) find(ctx context.Context) (found bool, err error) {
 	s := w.s
 	owner, dir, end := w.hdr.Origin(w.due), s.dir(w.id), session.None
 	var names []segName
@@ -351,12 +417,42 @@ func (w *feed) find() (found bool, err error) {
 	if p.f, err = s.openSegment(p.path); err != nil {
 		return false, err
 	}
-	if err := w.enter(p, owner); err != nil {
+	if !w.known && !w.trust && w.due == n.first {
+		err = w.anchor(ctx)
+	}
+	if err == nil {
+		err = w.enter(p, owner)
+	}
+	if err != nil {
 		p.f.Close()
 		return false, err
 	}
 	w.cur = p
 	return true, nil
+}
+
+// anchor finds the link of the record before due, which lies in the segment before.
+func (w *feed) anchor(ctx context.Context) error {
+	owner := w.hdr.Origin(w.due - 1)
+	dir, names, err := w.s.locate(owner, w.id)
+	if err != nil {
+		return err
+	}
+	i := holding(names, w.due-1)
+	if i < 0 {
+		return errOdd
+	}
+	return w.s.withText(names[i].in(dir), func(f vfs.File) error {
+		w.known = false
+		err := findRecord(ctx, f, w.due-1, func(raw *record.Raw) {
+			w.link, w.known = raw.Link()
+			w.lost = string(raw.Type) == session.TypeLost
+		})
+		if err == nil && !w.known {
+			err = errOdd
+		}
+		return err
+	})
 }
 
 // enter finds the place in p from which on it is to be read.
@@ -454,6 +550,10 @@ func (w *feed) read(ctx context.Context, p *piece) (events []session.Event, link
 			events, links = append(events, ev), append(links, calc)
 			link, known, lost, trust = calc, isLink, ev.Type == session.TypeLost, false
 			size += len(raw.Line())
+		}
+		if raw.Seq == w.due-1 && !w.known { // it is read again with what comes: only then its link is known
+			p.next = session.None
+			continue
 		}
 		p.next = raw.Seq + 1
 		_, p.off = r.Rest()
