@@ -1,9 +1,11 @@
 package session
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"sort"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -48,7 +50,10 @@ type Kind struct {
 }
 
 // Registry is the set of types that a program knows. It is immutable and safe for concurrent use.
-type Registry struct{ kinds map[string]*Kind }
+type Registry struct {
+	kinds map[string]*Kind
+	mark  func() string // its digest, in every checkpoint
+}
 
 // NewRegistry returns the core vocabulary together with the types of packages.
 func NewRegistry(packages ...[]Kind) (*Registry, error) {
@@ -66,7 +71,17 @@ func NewRegistry(packages ...[]Kind) (*Registry, error) {
 			r.kinds[k.Type] = &k
 		}
 	}
+	r.mark = sync.OnceValue(r.digest)
 	return r, nil
+}
+
+// digest tells registries apart by what their kinds mean to the fold.
+func (r *Registry) digest() string {
+	sum := sha256.New()
+	for _, k := range r.Kinds() {
+		fmt.Fprintf(sum, "%q %d %q %q %q %t %t\n", k.Type, k.Class, k.Opens, k.Closes, k.Key, k.Outlives, k.Usage)
+	}
+	return string(sum.Sum(nil)[:12])
 }
 
 // Core returns the registry of the core vocabulary alone.

@@ -27,7 +27,7 @@ type State struct {
 
 	turn, step         int
 	turnSeq, stepSeq   Seq // of the open turn and step; None when closed
-	turnStarts         list[Seq]
+	turnStarts         seqs
 	steps, toolCalls   int
 	calls              []Call // pending: without a result, of the open step, in the order of asking
 	left               []Call // without a result, of a step or turn that was closed; all before calls
@@ -140,7 +140,7 @@ func (s State) TurnStartSeq() Seq { return s.turnSeq }
 func (s State) Step() (n int, open bool) { return s.step, s.stepSeq != None }
 
 // Turns, Steps and ToolCalls count what was begun in the whole log.
-func (s State) Turns() int { return s.turnStarts.len() }
+func (s State) Turns() int { return s.turnStarts.n }
 
 // Steps counts the steps begun in the whole log.
 func (s State) Steps() int { return s.steps }

@@ -7,8 +7,7 @@ import (
 )
 
 // surface is the ordered list of events that make messages now. A node is two words; what a
-// replacement hides hangs on its node, so that a restore can put it back. Lists that hang on nodes
-// are never changed.
+// replacement hides hangs on its node, packed, so that a restore can put it back.
 type surface struct {
 	nodes list[node]
 	gen   uint64 // rises whenever something else than an append at the tail happened
@@ -17,7 +16,7 @@ type surface struct {
 
 type node struct {
 	ref  uint64 // seq<<refBits | flags
-	hide *[]node
+	hide *hidden
 }
 
 const (
@@ -55,7 +54,7 @@ func (s State) Surface() []Node {
 	for i, n := range s.surf.nodes.all() {
 		out[i].Seq = n.seq()
 		if n.hide != nil {
-			out[i].Hidden = len(*n.hide)
+			out[i].Hidden = n.hide.n
 		}
 	}
 	return out
@@ -69,7 +68,7 @@ func (s State) SurfaceAt(i int) Node {
 	n := s.surf.nodes.at(i)
 	out := Node{Seq: n.seq()}
 	if n.hide != nil {
-		out.Hidden = len(*n.hide)
+		out.Hidden = n.hide.n
 	}
 	return out
 }
@@ -84,7 +83,7 @@ func (s State) HiddenBy(seq Seq) []Seq {
 		return nil
 	}
 	var out []Seq
-	for _, n := range *s.surf.nodes.at(i).hide {
+	for _, n := range s.surf.nodes.at(i).hide.nodes() {
 		out = append(out, n.seq())
 	}
 	return out
@@ -198,7 +197,7 @@ func (s *State) foldSurface(ev *Event, class Class) {
 			s.problem(ev.Seq, "surface", fmt.Sprintf("restore of %d, which is no replacement on the surface; ignored", ev.Op.Node))
 			return
 		}
-		f.nodes = f.nodes.spliced(i, i+1, *f.nodes.at(i).hide...)
+		f.nodes = f.nodes.spliced(i, i+1, f.nodes.at(i).hide.nodes()...)
 		f.gen++
 	case class == ClassSurface:
 		s.problem(ev.Seq, "surface", "a surface type without a usable surfaceOp; appended")
@@ -224,7 +223,7 @@ func (s *State) foldReplace(ev *Event) {
 				}
 			}
 		}
-		n.hide = &hidden
+		n.hide = pack(hidden)
 		f.nodes = f.nodes.spliced(i, j+1, n)
 		return
 	}
@@ -244,6 +243,6 @@ func (s *State) foldReplace(ev *Event) {
 	if at < 0 {
 		at = len(kept)
 	}
-	n.hide = &hidden
+	n.hide = pack(hidden)
 	f.nodes = list[node]{own: slices.Insert(kept, at, n)}
 }

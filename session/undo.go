@@ -17,8 +17,9 @@ func (s State) UndoDrafts() ([]Draft, int, error) {
 		return nil, 0, fmt.Errorf("session: cannot undo while a turn runs: %w", ErrOpenTurn)
 	}
 	end := s.next
-	for t := s.turnStarts.len() - 1; t >= 0; t-- {
-		start := s.turnStarts.at(t)
+	starts := s.turnStarts.all()
+	for t := len(starts) - 1; t >= 0; t-- {
+		start := starts[t]
 		var drafts []Draft
 		var run []Seq
 		flush := func() {
@@ -50,10 +51,10 @@ func (s State) UndoDrafts() ([]Draft, int, error) {
 // result whose content was replaced, None for what stands for several nodes.
 func (n node) origin() Seq {
 	for n.hide != nil {
-		if !n.has(flagResult) || len(*n.hide) != 1 {
+		if !n.has(flagResult) || n.hide.n != 1 {
 			return None
 		}
-		n = (*n.hide)[0]
+		n = n.hide.nodes()[0]
 	}
 	return n.seq()
 }
