@@ -17,6 +17,7 @@ require (
 	github.com/spf13/pflag v1.0.9
 	golang.org/x/sync v0.23.0
 	golang.org/x/sys v0.50.0
+	golang.org/x/text v0.42.0
 	pgregory.net/rapid v1.3.0
 )
 

@@ -181,7 +181,7 @@ func explain(what string, err error) *failure {
 		f.code, f.why, f.hint = "nothing", app.ErrNothingWaits.Error(), "strand ls shows which sessions wait"
 	case errors.Is(err, store.ErrCursor):
 		f.exit, f.code, f.why = exitUsage, "usage", "the cursor is not one that this list gave"
-		f.hint = "take \"next\" of the last line of strand ls --json"
+		f.hint = "take \"next\" of the last line of strand " + what + " --json"
 	case errors.Is(err, session.ErrNothing):
 		f.code = "nothing"
 	case errors.Is(err, store.ErrDamaged):

@@ -1,0 +1,199 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/strandline-dev/strandline/search"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+)
+
+// SearchQuery says what is looked for, and where.
+type SearchQuery struct {
+	Text    string // what search.Parse reads
+	Project string // "" = any
+	Kinds   []session.SessionKind
+	Tool    string
+	Fields  []search.Field
+	Since   int64 // Unix milliseconds
+	Limit   int   // 0 = no limit
+	Cursor  string
+}
+
+// Match is a line of a search: an event in which all was found. Time is in Unix milliseconds.
+type Match struct {
+	ID      session.ID          `json:"id"`
+	Seq     session.Seq         `json:"seq"`
+	Type    string              `json:"type"`
+	Time    int64               `json:"time"`
+	Title   string              `json:"title"`   // of the session
+	Snippet string              `json:"snippet"` // one line, what was found in «»
+	Kind    session.SessionKind `json:"kind"`
+	Project string              `json:"project"`
+	Field   search.Field        `json:"field"` // where the snippet is from
+	Tool    string              `json:"tool,omitzero"`
+
+	Marks search.Snippet `json:"-"` // the snippet, for those who mark in another way
+}
+
+// SearchEnd is the last line of a search.
+type SearchEnd struct {
+	Next       string       `json:"next"`       // cursor of the next page, "" if there is none
+	Incomplete []Incomplete `json:"incomplete"` // what could not be searched
+}
+
+// Incomplete is a session that could not be searched, or not all of it.
+type Incomplete struct {
+	ID     session.ID `json:"id"`
+	Reason string     `json:"reason"`
+}
+
+// Search calls found with each match, newest first. progress, if it is not nil, is told how many of the sessions have been
+// looked at when that takes long. Nothing is written.
+func (a *App) Search(ctx context.Context, q SearchQuery, progress func(done, total int), found func(Match) error) (SearchEnd, error) {
+	end := SearchEnd{Incomplete: []Incomplete{}}
+	query, err := search.Parse(q.Text)
+	if err != nil {
+		var bad *search.QueryError
+		if errors.As(err, &bad) {
+			return end, &UsageError{"the query", bad.Why, bad.Hint}
+		}
+		return end, err
+	}
+	f, err := q.filter()
+	if err != nil {
+		return end, err
+	}
+	limit := q.Limit
+	if limit > 0 {
+		limit++ // one more tells whether there is more
+	}
+	w := search.Watch{Progress: progress, Trouble: func(id session.ID, err error) {
+		end.Incomplete = append(end.Incomplete, Incomplete{id, err.Error()})
+	}}
+	titles := map[session.ID]string{}
+	var last search.Key
+	n := 0
+	for r, err := range a.results(ctx, query, f, limit, w) {
+		if err != nil {
+			return end, err
+		}
+		if n++; q.Limit > 0 && n > q.Limit {
+			end.Next = last.String()
+			break
+		}
+		title, ok := titles[r.ID]
+		if !ok {
+			title = a.titleOf(ctx, r.ID)
+			titles[r.ID] = title
+		}
+		last = r.Key
+		if err := found(Match{
+			ID: r.ID, Seq: r.Seq, Type: r.Type, Time: r.Time, Title: title, Snippet: r.Snippet.Marked("«", "»"), Kind: r.Header.Kind,
+			Project: projectOf(r.Header), Field: r.Field, Tool: r.Tool, Marks: r.Snippet,
+		}); err != nil {
+			return end, err
+		}
+	}
+	return end, nil
+}
+
+func (a *App) results(ctx context.Context, q search.Query, f search.Filter, limit int, w search.Watch) iter.Seq2[search.Result, error] {
+	return search.Scan(ctx, a.Store, q, f, limit, w)
+}
+
+func (q SearchQuery) filter() (search.Filter, error) {
+	after, err := search.ParseKey(q.Cursor)
+	if err != nil {
+		return search.Filter{}, err
+	}
+	f := search.Filter{Tool: q.Tool, Fields: q.Fields, Since: q.Since, After: after}
+	if q.Project != "" || len(q.Kinds) > 0 {
+		f.Include = func(h session.Header) bool {
+			return (q.Project == "" || projectOf(h) == q.Project) && (len(q.Kinds) == 0 || slices.Contains(q.Kinds, h.Kind))
+		}
+	}
+	return f, nil
+}
+
+// projectOf is the project that a session belongs to.
+func projectOf(h session.Header) string {
+	if h.Project != "" {
+		return h.Project
+	}
+	return h.Cwd
+}
+
+// titleOf returns the title of a session; "" if it has none or cannot be read.
+func (a *App) titleOf(ctx context.Context, id session.ID) string {
+	st, err := a.Store.Stat(ctx, id)
+	if err != nil || st.Title != "" || st.State != store.StateOK && st.State != store.StateTorn {
+		return st.Title
+	}
+	ins, err := a.Inspect(ctx, id, nil)
+	if err != nil {
+		return ""
+	}
+	defer ins.Close()
+	return ins.Title()
+}
+
+// ParseSince reads a point in time before now: how long ago (90m, 12h, 3d, 2w), a day (2026-11-30, local time), or a time as in
+// RFC 3339.
+func ParseSince(s string, now time.Time) (int64, error) {
+	if t, err := time.Parse(time.RFC3339, s); err == nil {
+		return t.UnixMilli(), nil
+	}
+	if t, err := time.ParseInLocation(time.DateOnly, s, now.Location()); err == nil {
+		return t.UnixMilli(), nil
+	}
+	units := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour, "w": 7 * 24 * time.Hour}
+	if n := len(s); n > 1 {
+		count, err := strconv.Atoi(s[:n-1])
+		unit := units[strings.ToLower(s[n-1:])]
+		if err == nil && unit > 0 && count >= 0 && count <= int(100*365*24*time.Hour/unit) {
+			return now.Add(-time.Duration(count) * unit).UnixMilli(), nil
+		}
+	}
+	return 0, &UsageError{"--since " + s, "it is no time", "give how long ago (90m, 12h, 3d, 2w), a day (2026-11-30) or a time (2026-11-30T18:00:00Z)"}
+}
+
+// SearchFields returns the fields that names mean.
+func SearchFields(names []string) ([]search.Field, error) {
+	var out []search.Field
+	for _, n := range names {
+		if !slices.Contains(search.Fields(), search.Field(n)) {
+			return nil, &UsageError{"--in " + n, "no such field", fmt.Sprintf("one of %s", join(search.Fields()))}
+		}
+		out = append(out, search.Field(n))
+	}
+	return out, nil
+}
+
+// SessionKinds returns the kinds that names mean.
+func SessionKinds(names []string) ([]session.SessionKind, error) {
+	all := []session.SessionKind{session.KindRoot, session.KindFork, session.KindSubagent, session.KindHeadless, session.KindImported}
+	var out []session.SessionKind
+	for _, n := range names {
+		if !slices.Contains(all, session.SessionKind(n)) {
+			return nil, &UsageError{"--kind " + n, "no such kind of session", fmt.Sprintf("one of %s", join(all))}
+		}
+		out = append(out, session.SessionKind(n))
+	}
+	return out, nil
+}
+
+func join[T ~string](list []T) string {
+	s := make([]string, len(list))
+	for i, v := range list {
+		s[i] = string(v)
+	}
+	return strings.Join(s, ", ")
+}
