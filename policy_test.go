@@ -54,6 +54,7 @@ var arrows = map[string]struct{ in, out string }{
 	"importer":            {"session store record", json + " github.com/klauspost/compress"},
 	"importer/dsh":        {"message session record importer", json},
 	"importer/native":     {"session record importer", json},
+	"index":               {"session message store", json + " golang.org/x/sync modernc.org/sqlite"},
 	"app":                 {"*", json + " golang.org/x/sync golang.org/x/term golang.org/x/sys"},
 	"bench":               {"*", json + " golang.org/x/sync"},
 	"demo":                {"*", json},

@@ -105,12 +105,7 @@ func (s *Store) rows(ctx context.Context, trash bool) ([]store.Stat, error) {
 	if err != nil {
 		return nil, err
 	}
-	live := map[string]bool{} // most sessions have no holder: one listing answers for them
-	if list, err := s.fs.ReadDir(s.path("live")); err == nil {
-		for _, e := range list {
-			live[e.Name()] = true
-		}
-	}
+	live, _ := s.announced() // most sessions have no holder: one listing answers for them
 	rows := make([]store.Stat, len(ids))
 	var g errgroup.Group
 	g.SetLimit(4 * runtime.GOMAXPROCS(0))

@@ -218,13 +218,13 @@ type Lender interface {
 	Lend(from, to Seq, f func(Event)) error
 }
 
-// lend calls f with the events from..to-1 of p, which are valid until f returns.
-func lend(p Prefix, from, to Seq, f func(Event)) error {
+// Lend calls f with the events from..to-1 of p, which are valid until f returns.
+func Lend(p Prefix, from, to Seq, f func(Event)) error {
 	switch p := p.(type) {
 	case Lender:
 		return p.Lend(from, to, f)
 	case sub:
-		return lend(p.p, from, min(to, p.n), f)
+		return Lend(p.p, from, min(to, p.n), f)
 	}
 	for ev, err := range p.Range(from, to) {
 		if err != nil {

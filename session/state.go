@@ -83,7 +83,7 @@ func Fold(h Header, reg *Registry, p Prefix) (State, error) {
 }
 
 // LoadAll loads what p holds behind the events that s was folded from. After an error, which is p's, s holds a part.
-func (s *State) LoadAll(p Prefix) error { return lend(p, s.next, p.Len(), s.Load) }
+func (s *State) LoadAll(p Prefix) error { return Lend(p, s.next, p.Len(), s.Load) }
 
 // Clone returns a copy. Lists are clipped, so that an append to one side is never seen by the other;
 // every other change of a list copies it first.

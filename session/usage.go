@@ -132,22 +132,11 @@ func (s *State) foldCost(ev *Event) {
 
 // foldUsage counts a usage; of names the provider and the model.
 func (s *State) foldUsage(ev *Event, usage, of jsontext.Value) bool {
-	u, ok := plainUsage(usage)
-	if !ok {
-		if err := json.Unmarshal(usage, &u); err != nil {
-			s.problem(ev.Seq, "shape", "usage: "+err.Error())
-			return false
-		}
+	u, provider, model, err := readUsage(usage, of)
+	if err != nil {
+		s.problem(ev.Seq, "shape", "usage: "+err.Error())
+		return false
 	}
-	var provider, model jsontext.Value
-	eachMember(of, func(name, value []byte) {
-		switch string(name) {
-		case `"provider"`:
-			provider = value
-		case `"model"`:
-			model = value
-		}
-	})
 	sp := s.spent.of(provider, model)
 	sp.total = sp.total.Add(u)
 	sp.answers++
@@ -156,6 +145,44 @@ func (s *State) foldUsage(ev *Event, usage, of jsontext.Value) bool {
 		sp.ownAnsw++
 	}
 	return true
+}
+
+// readUsage returns a usage, and the raw names of the provider and the model that of names.
+func readUsage(usage, of jsontext.Value) (u message.Usage, provider, model jsontext.Value, err error) {
+	u, ok := plainUsage(usage)
+	if !ok {
+		if err := json.Unmarshal(usage, &u); err != nil {
+			return u, nil, nil, err
+		}
+	}
+	eachMember(of, func(name, value []byte) {
+		switch string(name) {
+		case `"provider"`:
+			provider = value
+		case `"model"`:
+			model = value
+		}
+	})
+	return u, provider, model, nil
+}
+
+// UsageOf returns what the single event ev tells of the tokens of a request, and of which model: what State.Spent sums up.
+func (r *Registry) UsageOf(ev Event) (u message.Usage, provider, model string, ok bool) {
+	k, known := r.lookup(ev.Type)
+	if !known || ev.Type != TypeAssistantMessage && !k.Usage {
+		return u, "", "", false
+	}
+	usage, _ := Field(ev.Data, "usage")
+	if len(usage) <= 2 {
+		return u, "", "", false
+	}
+	of := ev.Data
+	if ev.Type == TypeAssistantMessage {
+		msg, _ := Field(ev.Data, "message")
+		of, _ = Field(msg, "source")
+	}
+	u, p, m, err := readUsage(usage, of)
+	return u, string(rawString(p)), string(rawString(m)), err == nil
 }
 
 // plainUsage reads what nearly every usage is: the two counts that are always there, and nothing else.

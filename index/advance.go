@@ -1,0 +1,212 @@
+package index
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"maps"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+)
+
+// advance makes the facts of a session those of its whole log: it reads what is behind them, or all of it where there
+// are none or the log does not hold any more what they were folded from. A session that cannot be read keeps its reason.
+// What it returns holds also where it could not be written down.
+func (x *Index) advance(ctx context.Context, id session.ID, b body) (body, error) {
+	for try := 0; ; try++ {
+		if !whole(b.Stat) || x.current(b) {
+			return b, nil
+		}
+		next, add, err := x.read(ctx, id, b)
+		if err != nil {
+			return b, err
+		}
+		now, ok := x.commit(ctx, id, b, next, add)
+		if ok || try == 3 {
+			return next, nil
+		}
+		b = now // another process was here meanwhile
+	}
+}
+
+// whole reports whether there is a log to be read.
+func whole(st store.Stat) bool { return st.State == store.StateOK || st.State == store.StateTorn }
+
+// current reports whether the facts are those of the log that the end was seen of.
+func (x *Index) current(b body) bool {
+	return b.Facts != nil && b.Kind == x.kind && b.Facts.Next == b.Stat.Pos.Next && b.Seen == b.Stat.Pos
+}
+
+// read folds what is new.
+func (x *Index) read(ctx context.Context, id session.ID, b body) (body, hours, error) {
+	var snap *store.Snapshot
+	var err error
+	on := b.Facts != nil && b.Kind == x.kind && b.Bad == ""
+	if p, ok := x.opt.Store.(store.Peeker); ok && on {
+		if snap, err = p.Peek(ctx, id); err != nil {
+			return b, nil, err
+		}
+	}
+	if snap == nil {
+		if snap, err = x.opt.Store.Read(ctx, id); err != nil {
+			return b, nil, err
+		}
+	}
+	defer func() { snap.Close() }()
+	next := body{Stat: b.Stat, Kind: x.kind}
+	if len(snap.Damage) > 0 {
+		d := snap.Damage
+		if r, ok := x.opt.Store.(store.Repairer); ok { // what stands behind the damage counts too
+			snap.Close()
+			if snap, err = r.Salvage(ctx, id); err != nil {
+				return b, nil, err
+			}
+			if len(snap.Damage) > 0 {
+				d = snap.Damage
+			}
+		}
+		next.Bad, next.Reason, on = store.StateDamaged, d[0].Detail, false
+	} else if snap.Unsupported != "" {
+		next.Bad, next.Reason = store.StateUnsupported, snap.Unsupported
+	}
+	p := snap.Prefix
+	if on {
+		switch same, err := holds(p, *b.Facts); {
+		case err != nil:
+			return b, nil, err
+		case same:
+			f := *b.Facts
+			next.Facts, next.Hours = &f, b.Hours
+		case true: // the log is another one now
+			b.Facts = nil
+			return x.read(ctx, id, b)
+		}
+	}
+	if next.Facts == nil {
+		f := begun(snap.Header)
+		next.Facts = &f
+	}
+	add, f := hours{}, next.Facts
+	f.Running = maps.Clone(f.Running)
+	if err := session.Lend(p, f.Next, p.Len(), func(ev session.Event) { f.fold(snap.Header, x.opt.Registry, &ev, add) }); err != nil {
+		return b, nil, err
+	}
+	if f.Next > 0 {
+		ev, err := p.At(f.Next - 1)
+		if err != nil {
+			return b, nil, err
+		}
+		f.Last = digest(ev)
+	}
+	if next.Bad == "" { // it may have grown since its end was seen
+		next.Stat.Pos, next.Stat.LastActivity = snap.Pos, f.LastActivity
+	}
+	next.Seen = next.Stat.Pos
+	return next, add, context.Cause(ctx)
+}
+
+// holds reports whether p is the log that f was folded from, as far as f goes.
+func holds(p session.Prefix, f Facts) (bool, error) {
+	if f.Next == 0 || f.Next > p.Len() {
+		return f.Next == 0, nil
+	}
+	ev, err := p.At(f.Next - 1)
+	if err != nil {
+		return false, err
+	}
+	return digest(ev) == f.Last, nil
+}
+
+// commit writes down what was read of a log on top of was. If it is not that any more, now is what it is.
+func (x *Index) commit(ctx context.Context, id session.ID, was, next body, add hours) (now body, ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	again := was.Facts == nil || next.Facts.Next < was.Facts.Next || next.Hours != was.Hours
+	overtaken := false
+	var put head
+	written := x.write(ctx, func(tx *sql.Tx) error {
+		h, cur, found, err := readRow(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if !found { // it was only in memory until now
+			h, cur = x.heads[id], was
+		}
+		if overtaken = !sameFacts(cur.Facts, was.Facts) || h.mark.Past != x.heads[id].mark.Past; overtaken {
+			now = cur
+			return nil
+		}
+		if again {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM hours WHERE id = ?", string(id)); err != nil {
+				return err
+			}
+		}
+		if next.Hours, err = addHours(ctx, tx, id, next.Hours, add); err != nil {
+			return err
+		}
+		h.activity = next.Stat.LastActivity
+		put, err = putRow(ctx, tx, id, h, next)
+		return err
+	})
+	switch {
+	case written && overtaken:
+		return now, false
+	case written:
+		x.heads[id] = put
+		delete(x.kept, id)
+	default:
+		h := x.heads[id]
+		h.activity = next.Stat.LastActivity
+		x.heads[id], x.kept[id] = h, next
+	}
+	return next, true
+}
+
+func sameFacts(a, b *Facts) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Next == b.Next && a.Last == b.Last
+}
+
+// addHours adds to the rows of a session and returns their sums.
+func addHours(ctx context.Context, tx *sql.Tx, id session.ID, sums uint64, add hours) (uint64, error) {
+	for k, d := range add {
+		var raw []byte
+		err := tx.QueryRowContext(ctx, "SELECT data FROM hours WHERE id = ? AND hour = ? AND provider = ? AND model = ?",
+			string(id), k.hour, k.provider, k.model).Scan(&raw)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+		case err != nil:
+			return 0, err
+		default:
+			was, sum, err := decodeHour(id, raw)
+			if err != nil {
+				return 0, err
+			}
+			d, sums = was.add(d), sums-sum
+		}
+		text, err := json.Marshal(d)
+		if err != nil {
+			return 0, err
+		}
+		text = seal(id, ofHours, text)
+		sums += sealed(text)
+		if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO hours(id, hour, provider, model, data) VALUES(?, ?, ?, ?, ?)",
+			string(id), k.hour, k.provider, k.model, text); err != nil {
+			return 0, err
+		}
+	}
+	return sums, nil
+}
+
+func decodeHour(id session.ID, raw []byte) (h Hour, sum uint64, err error) {
+	text, sum, err := unseal(id, ofHours, raw)
+	if err == nil && json.Unmarshal(text, &h) != nil {
+		err = errWrong
+	}
+	return h, sum, err
+}

@@ -1,0 +1,281 @@
+package index
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/strandline-dev/strandline/session"
+)
+
+// version is that of the tables and of what is in them. A file of any other version is thrown away.
+const version = 1
+
+var schema = []string{
+	`CREATE TABLE heads(id TEXT PRIMARY KEY, head BLOB NOT NULL) WITHOUT ROWID`,
+	`CREATE TABLE bodies(id TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID`,
+	`CREATE TABLE hours(id TEXT, hour INTEGER, provider TEXT, model TEXT, data BLOB NOT NULL,
+		PRIMARY KEY(id, hour, provider, model)) WITHOUT ROWID`,
+}
+
+// busyMS is how long a statement waits for another process. Nobody holds the file for long: transactions are short.
+const busyMS = 3000
+
+// maxWrites is how many sessions one transaction writes.
+const maxWrites = 500
+
+// fileID tells a file from one that was put in its place.
+type fileID struct{ info os.FileInfo }
+
+func (f fileID) is(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && f.info != nil && os.SameFile(info, f.info)
+}
+
+// open makes db usable, if it can be. The caller holds mu.
+func (x *Index) open(ctx context.Context) {
+	if x.db != nil && x.file.is(x.opt.Path) {
+		return
+	}
+	if x.db != nil { // somebody deleted the file, or replaced it
+		x.reset()
+	}
+	for try := 0; try < 3 && !x.failed && !x.closed && x.opt.Path != ""; try++ {
+		if _, err := os.Stat(filepath.Dir(x.opt.Path)); err != nil {
+			return // there is no store yet: looking at it does not make one
+		}
+		err := x.connect(ctx)
+		if err == nil {
+			return
+		}
+		x.trouble(err)
+	}
+}
+
+func (x *Index) connect(ctx context.Context) error {
+	if info, err := os.Lstat(x.opt.Path); err == nil && !info.Mode().IsRegular() {
+		return errWrong // a link would lead out of the store
+	}
+	// The file must be nobody else's to read, which SQLite would leave to the umask.
+	f, err := os.OpenFile(x.opt.Path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	q := url.Values{"_txlock": {"immediate"}, "_pragma": {
+		fmt.Sprintf("busy_timeout(%d)", busyMS), "journal_mode(WAL)", "synchronous(NORMAL)", "trusted_schema(0)",
+	}}
+	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: x.opt.Path, RawQuery: q.Encode()}).String())
+	if err != nil {
+		return err
+	}
+	db.SetMaxOpenConns(1)
+	x.db, x.file, x.version = db, fileID{info}, -1
+	has := 0
+	if err := db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&has); err != nil {
+		return err
+	}
+	if has == version {
+		return nil
+	}
+	if has != 0 {
+		return errWrong
+	}
+	return x.transact(ctx, func(tx *sql.Tx) error {
+		if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&has); err != nil || has == version {
+			return err // another process was faster
+		}
+		for _, s := range append(schema, fmt.Sprintf("PRAGMA user_version = %d", version)) {
+			if _, err := tx.ExecContext(ctx, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// transact runs f in a transaction that no other one runs beside. The caller holds mu, and db is open.
+func (x *Index) transact(ctx context.Context, f func(tx *sql.Tx) error) error {
+	tx, err := x.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := f(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}
+
+// write runs f in a transaction and reports whether it was written. The caller holds mu.
+func (x *Index) write(ctx context.Context, f func(tx *sql.Tx) error) bool {
+	if x.db == nil {
+		return false
+	}
+	err := x.transact(ctx, f)
+	if err != nil && ctx.Err() == nil {
+		x.trouble(err)
+	}
+	return err == nil
+}
+
+// trouble decides what an error of the file means. The caller holds mu.
+func (x *Index) trouble(err error) {
+	var se *sqlite.Error
+	code := 0
+	if errors.As(err, &se) {
+		code = se.Code() & 0xff
+	}
+	switch {
+	case code == sqlite3.SQLITE_BUSY, code == sqlite3.SQLITE_LOCKED, code == sqlite3.SQLITE_PROTOCOL:
+		// Somebody else works on it: the next write may get through.
+	case code == sqlite3.SQLITE_FULL:
+		x.warn(fmt.Errorf("the index %s cannot be written: %w", x.opt.Path, err))
+	case code == sqlite3.SQLITE_READONLY, code == sqlite3.SQLITE_PERM, errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		x.fail() // a store that is only looked at is no fault
+	case code == sqlite3.SQLITE_IOERR, code == sqlite3.SQLITE_CANTOPEN, code == 0 && !errors.Is(err, errWrong):
+		x.warn(fmt.Errorf("the index %s cannot be used: %w", x.opt.Path, err))
+		x.fail()
+	default:
+		x.discard()
+	}
+}
+
+// discard throws the file away: it is derived.
+func (x *Index) discard() {
+	x.reset()
+	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
+		if err := os.Remove(x.opt.Path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			x.warn(fmt.Errorf("the index %s is damaged and cannot be removed: %w", x.opt.Path, err))
+			x.fail()
+			return
+		}
+	}
+}
+
+// fail goes on without the file.
+func (x *Index) fail() {
+	x.reset()
+	x.failed = true
+}
+
+// reset forgets what came from the file.
+func (x *Index) reset() {
+	_ = x.closeDB()
+	x.heads, x.kept, x.version = map[session.ID]head{}, map[session.ID]body{}, -1
+}
+
+func (x *Index) closeDB() error {
+	if x.db == nil {
+		return nil
+	}
+	db := x.db
+	x.db = nil
+	return db.Close()
+}
+
+// load brings heads up to what the file says. The caller holds mu.
+func (x *Index) load(ctx context.Context) error {
+	for try := 0; ; try++ {
+		x.open(ctx)
+		if x.db == nil {
+			return context.Cause(ctx)
+		}
+		err := x.readHeads(ctx)
+		if err == nil || ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if x.trouble(err); try == 2 {
+			x.fail()
+		}
+	}
+}
+
+func (x *Index) readHeads(ctx context.Context) error {
+	var v int64
+	if err := x.db.QueryRowContext(ctx, "PRAGMA data_version").Scan(&v); err != nil || v == x.version {
+		return err
+	}
+	rows, err := x.db.QueryContext(ctx, "SELECT id, head FROM heads")
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	heads := make(map[session.ID]head, len(x.heads))
+	var id, raw sql.RawBytes
+	for rows.Next() {
+		if err := rows.Scan(&id, &raw); err != nil {
+			return err
+		}
+		key := session.ID(id)
+		h, err := decodeHead(key, raw)
+		if err != nil {
+			return err
+		}
+		heads[key] = h
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	x.heads, x.kept, x.version = heads, map[session.ID]body{}, v
+	return nil
+}
+
+// querier is a database or a transaction.
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// readRow returns the row of a session. ok is false if there is none.
+func readRow(ctx context.Context, q querier, id session.ID) (h head, b body, ok bool, err error) {
+	var rawHead, rawBody []byte
+	err = q.QueryRowContext(ctx, "SELECT head, body FROM heads LEFT JOIN bodies USING(id) WHERE id = ?", string(id)).Scan(&rawHead, &rawBody)
+	if errors.Is(err, sql.ErrNoRows) {
+		return h, b, false, nil
+	}
+	if err == nil {
+		h, err = decodeHead(id, rawHead)
+	}
+	if err == nil {
+		b, err = decodeBody(id, h.body, rawBody)
+	}
+	return h, b, err == nil, err
+}
+
+// putRow writes a row and returns its head with the sum of its body.
+func putRow(ctx context.Context, tx *sql.Tx, id session.ID, h head, b body) (head, error) {
+	text, err := b.encode(id)
+	if err != nil {
+		return h, err
+	}
+	h.body = sealed(text)
+	if _, err = tx.ExecContext(ctx, "INSERT OR REPLACE INTO bodies(id, body) VALUES(?, ?)", string(id), text); err != nil {
+		return h, err
+	}
+	_, err = tx.ExecContext(ctx, "INSERT OR REPLACE INTO heads(id, head) VALUES(?, ?)", string(id), h.encode(id))
+	return h, err
+}
+
+// dropRow takes everything of a session out of the file.
+func dropRow(ctx context.Context, tx *sql.Tx, id session.ID) error {
+	for _, s := range []string{"DELETE FROM heads WHERE id = ?", "DELETE FROM bodies WHERE id = ?", "DELETE FROM hours WHERE id = ?"} {
+		if _, err := tx.ExecContext(ctx, s, string(id)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+// Package index keeps what is derived of all sessions of a store in one SQLite file, so that a list, a search or a sum
+// over ten thousand sessions does not read ten thousand logs. The logs are the truth: the file may be deleted, cut or
+// damaged at any moment, by anybody, and no answer changes but in the time that it takes.
+//
+// How it is kept right:
+//
+//   - It holds written events only, as the store reads them. Nothing is taken from a session's memory.
+//   - Each answer begins with a look at the sessions from outside (store.Marker), a stat or two for each. What
+//     changed since it was written down is read again: its end, and its log from where the index knows it.
+//   - A row proves itself with a sum over all that it says. One wrong sum, or one error of SQLite that is not about
+//     locks or room, and the whole file is thrown away and begun again.
+//   - What cannot be written down (locked, full, read-only) is kept in memory for as long as the process lives. So an
+//     index without a file is the same index, and slower.
+//
+// The files, in reading order:
+//
+//	index.go    Open, Close, what an Index holds
+//	facts.go    what is known of one log: a fold that can go on where it stopped
+//	row.go      how a session is written down, and proves itself
+//	db.go       the file: schema, opening, throwing away, transactions
+//	look.go     what changed: marks against rows
+//	advance.go  reading what is new of a log, and writing it down
+//	list.go     pages of a list
+package index
+
+import (
+	"context"
+	"database/sql"
+	"sync"
+
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+)
+
+// Options says what to index and where. Store must be a store.Marker for the index to save anything.
+type Options struct {
+	Path     string // of the file; "": memory only
+	Store    store.Store
+	Registry *session.Registry
+	// Warn is told, once at most in the life of an Index, why the file cannot be used. Nil: nobody is.
+	Warn func(err error)
+}
+
+// Index is an index of one store. All methods are safe for concurrent use.
+type Index struct {
+	opt  Options
+	kind string // of the registry: facts folded under another one are not these facts
+
+	warned sync.Once
+	// looking is held by whoever compares the index with the store: two at a time would do the same work twice.
+	looking sync.Mutex
+
+	mu      sync.Mutex
+	closed  bool
+	db      *sql.DB // nil: not opened yet, or it cannot be used
+	failed  bool    // it cannot be used, and is not tried again
+	file    fileID  // of the file that db was opened on
+	version int64   // of the file when heads was read from it
+	heads   map[session.ID]head
+	kept    map[session.ID]body // of sessions that are not in the file as they are in heads
+}
+
+// Open returns the index of a store. It neither reads nor writes: the file is opened, or made, when it is needed.
+func Open(opt Options) *Index {
+	return &Index{opt: opt, kind: kindOf(opt.Registry), heads: map[session.ID]head{}, kept: map[session.ID]body{}}
+}
+
+// Close closes the file.
+func (x *Index) Close() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.closed = true
+	return x.closeDB()
+}
+
+// warn tells why the index is slow.
+func (x *Index) warn(err error) {
+	x.warned.Do(func() {
+		if x.opt.Warn != nil {
+			x.opt.Warn(err)
+		}
+	})
+}
+
+// Forget takes a session out, at once: it is deleted.
+func (x *Index) Forget(ctx context.Context, id session.ID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.open(ctx)
+	x.write(ctx, func(tx *sql.Tx) error { return dropRow(ctx, tx, id) })
+	delete(x.heads, id)
+	delete(x.kept, id)
+}

@@ -1,0 +1,183 @@
+package index
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+)
+
+// Query selects and orders a page of a list. The zero value lists everything by last activity.
+type Query struct {
+	Project    string                // header project, or cwd where there is none; "" = any
+	Kinds      []session.SessionKind // nil = all
+	Title      string                // that the title must hold, whatever the case; "" = any
+	ByCreation bool
+	Limit      int    // 0 = no limit
+	Cursor     string // from Page.Next
+}
+
+// Page is a part of a list: newest first, ties by id. A session that cannot be read is a row with its reason.
+type Page struct {
+	Rows   []Row
+	Next   string                      // "" = no more
+	Total  int                         // rows in all pages
+	Hidden map[session.SessionKind]int // sessions left out by Kinds
+}
+
+// Row is a session as it is stored. Stat has the state that reading the whole log found.
+type Row struct {
+	store.Stat
+	Facts *Facts // nil: it cannot be read
+	Held  bool   // somebody announced that he writes it, or was seen to: who he is, and whether he is alive, tells Stat
+}
+
+// List returns a page. Where the index knows little yet, it takes as long as reading the ends of all sessions and the logs
+// of those on the page (of all, for a title), which progress is told of.
+func (x *Index) List(ctx context.Context, q Query, progress Progress) (Page, error) {
+	page := Page{Hidden: map[session.SessionKind]int{}}
+	after, err := parseCursor(q.Cursor)
+	if err != nil {
+		return page, err
+	}
+	s, err := x.look(ctx, progress)
+	if err != nil {
+		return page, err
+	}
+	var keys []key
+	for id, h := range s.heads {
+		if h.readable {
+			if q.Project != "" && q.Project != h.project {
+				continue
+			}
+			if q.Kinds != nil && !slices.Contains(q.Kinds, h.kind) {
+				page.Hidden[h.kind]++
+				continue
+			}
+		}
+		k := key{h.activity, id}
+		if q.ByCreation {
+			k.at = h.created
+		}
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, key.compare)
+	rows := map[session.ID]Row{}
+	if q.Title != "" {
+		if err := x.rows(ctx, s, keys, rows, progress); err != nil {
+			return page, err
+		}
+		want := strings.ToLower(q.Title)
+		keys = slices.DeleteFunc(keys, func(k key) bool {
+			r, ok := rows[k.id]
+			return !ok || r.Facts == nil || !strings.Contains(strings.ToLower(r.Facts.Called()), want)
+		})
+	}
+	page.Total = len(keys)
+	if q.Cursor != "" {
+		keys = keys[sort.Search(len(keys), func(i int) bool { return keys[i].compare(after) > 0 }):]
+	}
+	if q.Limit > 0 && len(keys) > q.Limit {
+		keys = keys[:q.Limit]
+		page.Next = keys[q.Limit-1].String()
+	}
+	if q.Title == "" {
+		if err := x.rows(ctx, s, keys, rows, progress); err != nil {
+			return page, err
+		}
+	}
+	for _, k := range keys {
+		if r, ok := rows[k.id]; ok {
+			page.Rows = append(page.Rows, r)
+		}
+	}
+	return page, nil
+}
+
+// rows makes the rows of keys.
+func (x *Index) rows(ctx context.Context, s sight, keys []key, into map[session.ID]Row, progress Progress) error {
+	made := make([]Row, len(keys))
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i, k := range keys {
+		g.Go(func() error {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			b, ok, err := x.row(ctx, k.id, s.heads[k.id])
+			if err != nil || !ok {
+				return err
+			}
+			if now, err := x.advance(ctx, k.id, b); err == nil {
+				b = now
+			} else if ctx.Err() != nil {
+				return context.Cause(ctx)
+			} else {
+				b.Bad, b.Reason, b.Facts = store.StateDamaged, err.Error(), nil
+			}
+			made[i] = rowOf(b)
+			if owner := s.owner[k.id]; owner != nil {
+				made[i].Holder = owner
+			}
+			made[i].Held = s.held[k.id] || made[i].Holder != nil
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i, r := range made {
+		if r.ID != "" {
+			into[r.ID] = r
+		}
+		if progress != nil && i == len(made)-1 {
+			progress(len(made), len(made))
+		}
+	}
+	return nil
+}
+
+// rowOf tells what is known of a session.
+func rowOf(b body) Row {
+	r := Row{Stat: b.Stat}
+	if !whole(r.Stat) {
+		return r
+	}
+	r.Facts = b.Facts
+	switch {
+	case b.Bad != "":
+		r.State, r.Reason = b.Bad, b.Reason
+	case r.Facts != nil && len(r.Facts.Unknown) > 0:
+		r.State, r.Reason = store.StateUnsupported, (&session.UnsupportedError{Types: r.Facts.Unknown}).Reason()
+	}
+	return r
+}
+
+// key is a place in a list.
+type key struct {
+	at int64
+	id session.ID
+}
+
+func (k key) compare(o key) int { return cmp.Or(cmp.Compare(o.at, k.at), cmp.Compare(k.id, o.id)) }
+
+// String returns k as a cursor.
+func (k key) String() string { return fmt.Sprintf("%d.%s", k.at, k.id) }
+
+func parseCursor(c string) (key, error) {
+	at, id, ok := strings.Cut(c, ".")
+	n, err := strconv.ParseInt(at, 10, 64)
+	if c != "" && (!ok || err != nil) {
+		return key{}, fmt.Errorf("index: %q: %w", c, store.ErrCursor)
+	}
+	return key{n, session.ID(id)}, nil
+}

@@ -1,0 +1,28 @@
+package store
+
+import (
+	"context"
+
+	"github.com/strandline-dev/strandline/session"
+)
+
+// Marker tells cheaply which sessions were written to, for who keeps something derived of them.
+type Marker interface {
+	// Marks returns a mark of every stored session, sorted by id; with ids only of those, in their order, without
+	// those that are not stored. known returns the mark that the caller has of a session, the zero value if none: it
+	// saves work and decides nothing. Nothing is opened but directories: a session that cannot be read has a mark
+	// too. Errors are failures of the medium.
+	Marks(ctx context.Context, ids []session.ID, known func(session.ID) Mark) ([]Mark, error)
+}
+
+// Mark is what a look at a session's files from outside tells. A look sees what was written before it began.
+type Mark struct {
+	ID session.ID
+	// Stamp is for the driver to read. Two equal ones that are not empty: the log did not change between the two
+	// looks. Empty: that cannot be told, Stat says more.
+	Stamp string
+	// Past changes when events that were there before may have been replaced, which a repair does.
+	Past string
+	// Held: somebody announced that he writes the session, perhaps one who is dead by now.
+	Held bool
+}
