@@ -57,6 +57,10 @@ func (x *Index) open(ctx context.Context) {
 		if err == nil {
 			return
 		}
+		if ctx.Err() != nil {
+			x.reset()
+			return
+		}
 		x.trouble(err)
 	}
 }
@@ -147,13 +151,17 @@ func (x *Index) trouble(err error) {
 		x.warn(fmt.Errorf("the index %s cannot be written: %w", x.opt.Path, err))
 	case code == sqlite3.SQLITE_READONLY, code == sqlite3.SQLITE_PERM, errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		x.fail() // a store that is only looked at is no fault
-	case code == sqlite3.SQLITE_IOERR, code == sqlite3.SQLITE_CANTOPEN, code == 0 && !errors.Is(err, errWrong):
+	case code == sqlite3.SQLITE_CANTOPEN, code == 0 && !errors.Is(err, errWrong), x.thrown == maxThrown:
 		x.warn(fmt.Errorf("the index %s cannot be used: %w", x.opt.Path, err))
 		x.fail()
 	default:
+		x.thrown++
 		x.discard()
 	}
 }
+
+// maxThrown is how often the file is begun anew, in the life of an Index: a medium that spoils it is left alone.
+const maxThrown = 20
 
 // discard throws the file away: it is derived.
 func (x *Index) discard() {

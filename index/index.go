@@ -54,6 +54,7 @@ type Index struct {
 	closed  bool
 	db      *sql.DB // nil: not opened yet, or it cannot be used
 	failed  bool    // it cannot be used, and is not tried again
+	thrown  int     // how often it was thrown away
 	file    fileID  // of the file that db was opened on
 	version int64   // of the file when heads was read from it
 	heads   map[session.ID]head
