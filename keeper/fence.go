@@ -49,7 +49,7 @@ func (h *Handle) saveFork(ctx context.Context) (session.ID, error) {
 	if !ok {
 		return "", errNoForks
 	}
-	child := childHeader(h.header, common-1, store.ForkOptions{Child: h.k.opt.NewID(), Now: h.k.opt.Now(), Depth: h.header.Depth})
+	child := childHeader(h.header, common-1, store.ForkOptions{Child: h.k.opt.NewID(), Now: h.k.opt.Now()})
 	if common > 0 {
 		if child.Parent.Link, err = f.LinkAt(ctx, h.header.ID, common-1); err != nil {
 			return "", err

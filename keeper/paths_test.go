@@ -249,6 +249,11 @@ func TestForkLive(t *testing.T) {
 	if err != nil || sub.ID != "sub-1" || sub.Kind != session.KindSubagent || sub.Depth != 2 || sub.SeedLength != 9 {
 		t.Errorf("%+v %v", sub, err)
 	}
+	for _, opt := range []store.ForkOptions{{Child: "of-sub", Depth: 1}, {Child: "of-sub-cold"}} { // depth cannot be lowered
+		if c, err := k.Fork(t.Context(), "sub-1", opt); err != nil || c.Depth != 2 {
+			t.Errorf("fork of a child: %+v %v", c, err)
+		}
+	}
 	if c, err = fork(7); err != nil || c.SeedLength != 8 {
 		t.Errorf("%+v %v", c, err)
 	}

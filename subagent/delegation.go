@@ -120,15 +120,18 @@ func (d *Delegation) Close(ctx context.Context) error {
 // equip adds to a kit what delegation means for a session: its own limits if it is a child, and the tool.
 func (d *Delegation) equip(s *session.Session, kit agent.Kit) (agent.Kit, error) {
 	h := s.Header()
-	if h.Kind == session.KindSubagent {
-		p, err := d.profile(s)
-		if err != nil {
-			return kit, err
-		}
+	p, limited, err := d.profile(s)
+	if err != nil {
+		return kit, err
+	}
+	if limited {
 		if p.Tools != nil {
 			kit.Tools = kit.Tools.Filter(func(t tool.Definition) bool { return slices.Contains(p.Tools, t.Name) })
 		}
 		kit.System = strings.TrimPrefix(kit.System+"\n\n"+p.Persona, "\n\n")
+		kit.Limit = func() tool.Policy { return p.Limit }
+	}
+	if h.Kind == session.KindSubagent {
 		kit.Purpose = llm.PurposeSubagent
 		if p.Name != "" {
 			kit.Purpose += "/" + p.Name
@@ -139,25 +142,24 @@ func (d *Delegation) equip(s *session.Session, kit agent.Kit) (agent.Kit, error)
 			}
 			return p.Limit
 		}
-		if p.Tools != nil && !slices.Contains(p.Tools, toolName) {
-			return kit, nil
-		}
+	}
+	if p.Tools != nil && !slices.Contains(p.Tools, toolName) {
+		return kit, nil
 	}
 	if h.Depth >= d.opt.MaxDepth {
 		return kit, nil
 	}
-	var err error
 	kit.Tools, err = kit.Tools.With(d.task(s, kit.Tools))
 	return kit, err
 }
 
-// profile returns what a child may do: from its log, or from whoever is making it.
-func (d *Delegation) profile(s *session.Session) (Profile, error) {
+// profile returns what a session may do: from its log, or from whoever is making it.
+func (d *Delegation) profile(s *session.Session) (p Profile, limited bool, err error) {
 	d.mu.Lock()
-	p, ok := d.fresh[s.ID()]
+	p, limited = d.fresh[s.ID()]
 	d.mu.Unlock()
-	if ok {
-		return p, nil
+	if limited {
+		return p, true, nil
 	}
 	return ProfileOf(s.Header(), s.Events())
 }
@@ -165,21 +167,69 @@ func (d *Delegation) profile(s *session.Session) (Profile, error) {
 // strictest is what a child may do whose log does not say: it was killed before it was told.
 var strictest = Profile{Tools: []string{}, Limit: tool.PolicyNeverAsk}
 
-// ProfileOf reads the profile from a child's log. It stands at the beginning of the child's own events.
-func ProfileOf(h session.Header, log session.Prefix) (Profile, error) {
-	for seq := h.SeedLength; seq < log.Len(); seq++ {
+// ProfileOf reads from a log what its session may do. A child's profile stands at the beginning of its own events. A
+// fork that a person makes of a child goes on under the child's: what it inherits holds it, as its depth does. limited
+// is false for a session that nothing was handed to.
+func ProfileOf(h session.Header, log session.Prefix) (p Profile, limited bool, err error) {
+	if h.Kind == session.KindSubagent {
+		p, limited, err = profileFrom(log, h.SeedLength)
+		if err == nil && !limited {
+			p, limited = strictest, true
+		}
+		return p, limited, err
+	}
+	if h.Depth == 0 {
+		return p, false, nil
+	}
+	for _, seq := range begins(h) {
+		if p, limited, err = profileFrom(log, seq); limited || err != nil {
+			return p, limited, err
+		}
+	}
+	// Of a copy from another store nothing says whose events begin where.
+	for seq := log.Len() - 1; seq >= 0; seq-- {
 		ev, err := log.At(seq)
 		if err != nil {
-			return Profile{}, err
+			return p, false, err
+		}
+		if ev.Type == TypeProfile {
+			p, err = session.DecodeData[Profile](ev)
+			return p, true, err
+		}
+	}
+	return p, false, nil
+}
+
+// begins are the seqs at which the own events of a session's ancestors begin, the nearest first.
+func begins(h session.Header) []session.Seq {
+	out := []session.Seq{0}
+	if h.Parent != nil {
+		for _, sp := range h.Parent.Spans {
+			if sp.End < h.SeedLength {
+				out = append(out, sp.End)
+			}
+		}
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// profileFrom looks for the profile at the beginning of a child's own events, before its first turn.
+func profileFrom(log session.Prefix, seq session.Seq) (p Profile, ok bool, err error) {
+	for ; seq < log.Len(); seq++ {
+		ev, err := log.At(seq)
+		if err != nil {
+			return Profile{}, false, err
 		}
 		switch ev.Type {
 		case TypeProfile:
-			return session.DecodeData[Profile](ev)
+			p, err = session.DecodeData[Profile](ev)
+			return p, err == nil, err
 		case session.TypeTurnStart:
-			return strictest, nil
+			return Profile{}, false, nil
 		}
 	}
-	return strictest, nil
+	return Profile{}, false, nil
 }
 
 // Brackets returns the brackets of the children that a session has had itself, in the order of their starts. One

@@ -141,8 +141,8 @@ func (d *Delegation) record(p *agent.Agent, c tool.Call, a args, have tool.Set) 
 		}
 	}
 	profile := Profile{Parent: s.ID(), Name: a.Name, Persona: a.Persona, Limit: p.InForce().Policy, Tools: a.Tools}
-	if h.Kind == session.KindSubagent && a.Tools == nil { // its own filter is its children's too
-		mine, err := d.profile(s)
+	if a.Tools == nil { // its own filter is its children's too
+		mine, _, err := d.profile(s)
 		if err != nil {
 			return nil, profile, err
 		}

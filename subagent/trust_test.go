@@ -7,6 +7,7 @@ import (
 	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/message"
 	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
 	"github.com/strandline-dev/strandline/subagent"
 	"github.com/strandline-dev/strandline/tool"
 )
@@ -105,5 +106,88 @@ func TestDeletedChild(t *testing.T) {
 	has(t, a.Session().Events(), "subagent/end child-9 interrupted")
 	if text := w.model.sent("turn")[0].Messages[0].PlainText(); !strings.Contains(text, "or its log was deleted") {
 		t.Errorf("the model was told %q", text)
+	}
+}
+
+// A fork that a person makes of a subagent goes on under its limits: depth, tools and approval, and so do forks of that.
+// One that is cut before the subagent was told anything is the parent's history and has none but the depth.
+func TestForkOfChild(t *testing.T) {
+	for _, mode := range []string{"spawn", "fork"} {
+		t.Run(mode, func(t *testing.T) {
+			never := func(o *agent.Options) { o.Policy = tool.PolicyNeverAsk }
+			w := newWorld(t, setup{agents: never, tools: tools("read", "risky"), replies: map[string][]reply{
+				"turn":     {says("hello"), calls(task("c1", `"prompt":"x","persona":"You are strict.","mode":"`+mode+`","tools":["read","risky"]`)), says("done")},
+				"subagent": {says("fine")},
+			}})
+			a := w.create("root")
+			w.say(a, "hi")
+			w.say(a, "go")
+			if err := a.Dispose(w.ctx); err != nil {
+				t.Fatal(err)
+			}
+			limited := func(id session.ID) {
+				t.Helper()
+				w.model.mu.Lock()
+				w.model.replies["turn"] = []reply{calls(message.CallBlock("e1", "risky", "{}"), message.CallBlock("e2", "task", `{"prompt":"y"}`)), says("so be it")}
+				w.model.mu.Unlock()
+				f, err := w.d.Agents().Resume(w.ctx, id, agent.Config{Policy: tool.PolicyYolo})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if h := f.Session().Header(); h.Depth != 1 || h.Kind != session.KindFork {
+					t.Errorf("%s: %+v", id, h)
+				}
+				if p := f.InForce().Policy; p != tool.PolicyNeverAsk {
+					t.Errorf("%s: in force: %s", id, p)
+				}
+				w.say(f, "try")
+				has(t, f.Session().Events(), "tool/result e1 DENIED", "tool/result e2 UNKNOWN_TOOL")
+				sent := w.model.sent("turn")
+				if !strings.HasSuffix(sent[len(sent)-1].System, "You are strict.") {
+					t.Errorf("%s: system %q", id, sent[len(sent)-1].System)
+				}
+				if err := f.Dispose(w.ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			first, err := w.k.Fork(w.ctx, "child-1", store.ForkOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			limited(first.ID)
+			second, err := store.Fork(w.ctx, w.st, first.ID, store.ForkOptions{Child: "second", Now: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			limited(second.ID)
+			// Copied into a store of its own it tells no lineage; its log and its depth do.
+			copied, err := store.ForkTo(w.ctx, w.st, "second", w.st, store.CopyOptions{ForkOptions: store.ForkOptions{Child: "copied", Now: 1, Kind: session.KindFork}, Tool: "test"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			limited(copied.ID)
+			if mode == "spawn" {
+				return
+			}
+			_, log := w.stored("child-1")
+			cut := session.None
+			for _, ev := range log {
+				if ev.Type == session.TypeTurnEnd {
+					cut = ev.Seq
+					break
+				}
+			}
+			early, err := w.k.Fork(w.ctx, "child-1", store.ForkOptions{At: &cut, Child: "early"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := w.d.Agents().Resume(w.ctx, early.ID, agent.Config{Policy: tool.PolicyYolo})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p := f.InForce().Policy; p != tool.PolicyYolo || early.Depth != 1 {
+				t.Errorf("early: in force %s at depth %d", p, early.Depth)
+			}
+		})
 	}
 }
