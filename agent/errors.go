@@ -24,7 +24,7 @@ type NotSavedError struct {
 }
 
 func (e *NotSavedError) Error() string {
-	return fmt.Sprintf("not saved: %v; nothing further is started until saving works again", e.Err)
+	return fmt.Sprintf("nothing further is started until saving works again: %v", e.Err)
 }
 
 // Unwrap returns the store's reason.

@@ -61,10 +61,11 @@ func (r *runner) turn(ctx context.Context) {
 	end, err := t.end(t.reason(err))
 	if err != nil {
 		// The session takes no events any more (disposed, fenced, read-only): nothing can be run in it.
+		failed := &NotSavedError{ID: r.a.s.ID(), Err: err}
 		r.a.mu.Lock()
-		r.a.notSaved = &NotSavedError{ID: r.a.s.ID(), Err: err}
+		r.a.notSaved = failed
 		r.a.mu.Unlock()
-		r.a.feed.push(Notice{Kind: NoticeNotSaved, Err: err})
+		r.a.feed.push(Notice{Kind: NoticeNotSaved, Err: failed})
 		return
 	}
 	_ = r.a.save(context.WithoutCancel(ctx)) // a failure stops the agent and is told there

@@ -43,6 +43,7 @@ type Delegation struct {
 	mu     sync.Mutex
 	fresh  map[session.ID]Profile // guarded by mu: of children that are being made
 	living map[session.ID]*child  // guarded by mu
+	shut   map[session.ID]string  // guarded by mu: why a child of an earlier life cannot be looked at; it is tried again
 	moved  chan struct{}          // guarded by mu: closed and replaced when a child begins or ends to wait, or is over
 }
 
@@ -86,7 +87,7 @@ func New(ao agent.Options, o Options) (*Delegation, error) {
 	if o.MaxLimit == 0 {
 		o.MaxLimit = 4 * time.Hour
 	}
-	d := &Delegation{opt: o, fresh: map[session.ID]Profile{}, living: map[session.ID]*child{}, moved: make(chan struct{})}
+	d := &Delegation{opt: o, fresh: map[session.ID]Profile{}, shut: map[session.ID]string{}, living: map[session.ID]*child{}, moved: make(chan struct{})}
 	equip := ao.Equip
 	ao.Equip = func(ctx context.Context, s *session.Session) (agent.Kit, error) {
 		var kit agent.Kit
@@ -395,10 +396,10 @@ func (d *Delegation) disposing(_ context.Context, a *agent.Agent) {
 		<-ch.done
 	}
 	if ch, ok := d.get(a.ID()); ok && ch.agent == a {
-		end, over := outcome(a.Session())
+		end, over, err := outcome(a.Session())
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if over {
+		if err == nil && over { // what cannot be read now is asked again by the parent's next life
 			ch.end = &end
 		}
 	}

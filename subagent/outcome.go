@@ -28,17 +28,15 @@ type told struct {
 }
 
 // outcome reads from a child's log how it ended. over is false while its turn waits for a person. Only what stands
-// behind the inherited part counts: an answer is never the parent's.
-func outcome(s *session.Session) (e ending, over bool) {
+// behind the inherited part counts: an answer is never the parent's. err says that the log cannot be read.
+func outcome(s *session.Session) (e ending, over bool, err error) {
 	st, log := s.State(), s.Events()
 	e.End = End{ChildID: s.ID(), Events: st.Next()}
 	_, e.Usage = st.Usage()
 	var last *session.TurnEnd
-	var failed error
 	for ev, err := range log.Range(s.Header().SeedLength, log.Len()) {
 		if err != nil {
-			failed = err
-			break
+			return e, false, fmt.Errorf("its log cannot be read: %w", err)
 		}
 		switch ev.Type {
 		case session.TypeAssistantMessage:
@@ -53,10 +51,8 @@ func outcome(s *session.Session) (e ending, over bool) {
 	}
 	_, open := st.Turn()
 	switch {
-	case failed != nil:
-		e.Outcome, e.Detail = OutcomeFailed, validText("its log cannot be read: "+failed.Error())
 	case st.Parked():
-		return e, false
+		return e, false, nil
 	case open:
 		e.Outcome, e.Detail = OutcomeFailed, "its log takes no more events"
 	case last == nil:
@@ -64,7 +60,7 @@ func outcome(s *session.Session) (e ending, over bool) {
 	default:
 		e.Outcome, e.Detail = ofReason(last.Reason)
 	}
-	return e, true
+	return e, true, nil
 }
 
 func ofReason(r session.Reason) (Outcome, string) {

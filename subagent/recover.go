@@ -42,10 +42,13 @@ func (d *Delegation) takeUp(ctx context.Context, a *agent.Agent) {
 	}
 }
 
-// recover looks at a child that does not live here.
+// recover looks at a child that does not live here. Only what stays true settles it: how its log ends, that there is
+// none, that it is another's. A log that cannot be opened now - a medium that fails, no permission, damage that a repair
+// may mend, a newer program's - is asked again before the next turn, and that is said.
 func (d *Delegation) recover(ctx context.Context, p *agent.Agent, b session.Bracket, start Start) {
 	known, err := wasTold(p.Session(), b, start.ChildID) // then the process died between the two records
 	if err != nil {
+		d.shutOut(p, start.ChildID, err)
 		return
 	}
 	tell := func(e ending) { d.tell(p, start, e, known) }
@@ -58,9 +61,12 @@ func (d *Delegation) recover(ctx context.Context, p *agent.Agent, b session.Brac
 	case errors.Is(err, store.ErrBusy), err != nil && ctx.Err() != nil:
 		return // it runs, in another process; or nobody wants to know any more
 	case err != nil:
-		tell(ending{End: End{ChildID: start.ChildID, Outcome: OutcomeFailed, Detail: validText("its log cannot be opened: " + err.Error())}})
+		d.shutOut(p, start.ChildID, err)
 		return
 	}
+	d.mu.Lock()
+	delete(d.shut, start.ChildID)
+	d.mu.Unlock()
 	if !isChild(a.Session().Header(), p.ID()) { // an imported log, or one that somebody made, names what it likes
 		if a.Dispose(context.WithoutCancel(ctx)) == nil {
 			tell(ending{End: End{ChildID: start.ChildID, Outcome: OutcomeFailed, Detail: "it is no subagent of this session"}})
@@ -72,16 +78,32 @@ func (d *Delegation) recover(ctx context.Context, p *agent.Agent, b session.Brac
 		if start.LimitMs > 0 {
 			ch.limit = d.atMost(start.LimitMs, time.Millisecond)
 		}
-		if a.Kick(ctx) == nil {
+		if err = a.Kick(ctx); err == nil {
 			d.follow(ch)
 			return
 		}
+		d.shutOut(p, start.ChildID, err)
 	}
-	e, over := outcome(a.Session())
-	if err := a.Dispose(context.WithoutCancel(ctx)); err != nil || !over {
+	e, over, err := outcome(a.Session())
+	if err != nil {
+		d.shutOut(p, start.ChildID, err)
+	}
+	if lost := a.Dispose(context.WithoutCancel(ctx)); lost != nil || err != nil || !over {
 		return
 	}
 	tell(e)
+}
+
+// shutOut notes why a child cannot be looked at, and says it once for each reason.
+func (d *Delegation) shutOut(p *agent.Agent, id session.ID, err error) {
+	why := validText(err.Error())
+	d.mu.Lock()
+	said := d.shut[id] == why
+	d.shut[id] = why
+	d.mu.Unlock()
+	if !said {
+		p.Tell(agent.Notice{Kind: agent.NoticeRemark, Text: fmt.Sprintf("how subagent %s ended cannot be seen now: %s; it is tried again before the next turn", id, why)})
+	}
 }
 
 // isChild reports whether a session is a subagent of parent. Its own header says so: what a parent's log says of
@@ -115,6 +137,12 @@ func wasTold(s *session.Session, b session.Bracket, id session.ID) (bool, error)
 		}
 	}
 	return false, nil
+}
+
+func (d *Delegation) shutOf(id session.ID) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.shut[id]
 }
 
 // statement says which children of a session are not over; "" if all are.
@@ -175,6 +203,8 @@ func (d *Delegation) lines(s *session.Session, living bool) ([]string, error) {
 			if len(ch.agent.Session().State().Asks()) > 0 {
 				state = "waits for a person's approval"
 			}
+		} else if why := d.shutOf(start.ChildID); why != "" {
+			state = "its log cannot be opened now: " + clip(why, 200)
 		} else {
 			state = "is not run by this process"
 		}

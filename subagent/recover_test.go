@@ -1,8 +1,13 @@
 package subagent_test
 
 import (
+	"context"
 	"fmt"
+	"io/fs"
+	"iter"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -185,6 +190,87 @@ func TestHeldElsewhere(t *testing.T) {
 	}
 	w2.say(a2, "and now?")
 	has(t, a2.Session().Events(), "subagent/end child-1 completed", "user/message Subagent child-1 is done. Its answer:||from elsewhere", "user/message and now?")
+}
+
+// shutting fails to open one session, as long as it is told to.
+type shutting struct {
+	agent.Sessions
+	id  session.ID
+	err *error
+}
+
+func (s shutting) Resume(ctx context.Context, id session.ID) (agent.Handle, error) {
+	if id == s.id && *s.err != nil {
+		return nil, *s.err
+	}
+	return s.Sessions.Resume(ctx, id)
+}
+
+// A child whose log cannot be opened for the moment is not settled by that: it is said, once, and tried again before each
+// turn, until it can be.
+func TestChildCannotBeOpened(t *testing.T) {
+	for name, failure := range map[string]error{
+		"medium":     &os.PathError{Op: "read", Path: "/store/child-1", Err: syscall.EIO},
+		"full":       &os.PathError{Op: "create", Path: "/store/child-1", Err: syscall.ENOSPC},
+		"permission": fs.ErrPermission,
+		"read-only":  &store.ReadOnlyError{Path: "/store", Cause: syscall.EROFS},
+		"damaged":    &store.DamagedError{ID: "child-1"},
+		"newer":      &store.UnsupportedError{ID: "child-1", Detail: "format 9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			forever, one := make(chan struct{}), make(chan struct{})
+			w := newWorld(t, setup{replies: map[string][]reply{
+				"turn":     {calls(task("c1", `"prompt":"x","background":true`)), says("ok")},
+				"subagent": {begun(one, after(forever, says("never")))},
+			}})
+			a := w.create("root")
+			w.say(a, "go")
+			w.wait(one)
+			w.flushed()
+			now := failure
+			w2 := newWorld(t, setup{mem: medium(t, w, nil), prefix: "later", agents: func(o *agent.Options) { o.Sessions = shutting{o.Sessions, "child-1", &now} },
+				replies: map[string][]reply{"turn": {calls(task("c2", `"action":"list"`)), says("I see"), says("still"), says("at last")}}})
+			a2 := w2.resume("root")
+			sub := a2.Subscribe(0)
+			defer sub.Close()
+			w2.say(a2, "go on")
+			w2.say(a2, "and now?")
+			if n := count(t, a2.Session().Events(), "subagent/end"); n != 0 {
+				t.Fatal("it is settled")
+			}
+			if text := resultText(t, a2.Session().Events(), "c2"); !strings.HasPrefix(text, "- child-1: its log cannot be opened now: ") {
+				t.Errorf("list %q", text)
+			}
+			now = nil
+			w2.say(a2, "once more")
+			has(t, a2.Session().Events(), "turn/end completed", "subagent/end child-1 interrupted", "user/message once more")
+			if n := count(t, a2.Session().Events(), "subagent/end"); n != 1 {
+				t.Errorf("%d ends", n)
+			}
+			said := 0
+			for n := range drained(w2, sub) {
+				if n.Kind == agent.NoticeRemark && strings.Contains(n.Text, "child-1 ended cannot be seen now: ") {
+					said++
+				}
+			}
+			if said != 1 {
+				t.Errorf("said %d times", said)
+			}
+		})
+	}
+}
+
+// drained yields the notices that came so far.
+func drained(w *world, sub *agent.Subscription) iter.Seq[agent.Notice] {
+	return func(yield func(agent.Notice) bool) {
+		sub.Close()
+		for {
+			n, err := sub.Next(w.ctx)
+			if err != nil || !yield(n) {
+				return
+			}
+		}
+	}
 }
 
 // A child can never do more than its parent: not by what it records, not by what a later life is told.

@@ -122,8 +122,14 @@ func explain(what string, err error) *failure {
 		if errors.As(err, &notSaved) {
 			f.what, f.why = "session "+string(notSaved.ID), fmt.Sprintf("not saved to %s: %v", notSaved.Path, notSaved.Cause)
 		}
-		if unsaved != nil && unsaved.Kept != "" {
-			f.hint = "what was not saved is kept in " + unsaved.Kept
+		if kept := keptFiles(err); len(kept) == 1 {
+			f.hint = "what was not saved is kept in " + kept[0].Kept
+		} else if len(kept) > 1 {
+			parts := make([]string, len(kept))
+			for i, u := range kept {
+				parts[i] = fmt.Sprintf("that of session %s in %s", u.ID, u.Kept)
+			}
+			f.hint = "what was not saved is kept: " + strings.Join(parts, ", ")
 		}
 	case errors.As(err, &fenced):
 		f.exit, f.code = exitBusy, "fenced"
@@ -192,6 +198,23 @@ func explain(what string, err error) *failure {
 		f.code, f.why = "cancelled", "cancelled"
 	}
 	return f
+}
+
+// keptFiles finds all that err says was kept outside the store: of a session, and of its subagents.
+func keptFiles(err error) (out []*app.UnsavedError) {
+	switch e := err.(type) {
+	case *app.UnsavedError:
+		if e.Kept != "" {
+			out = append(out, e)
+		}
+	case interface{ Unwrap() error }:
+		out = keptFiles(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, part := range e.Unwrap() {
+			out = append(out, keptFiles(part)...)
+		}
+	}
+	return out
 }
 
 func openTurnHint(e *session.OpenTurnError) string {

@@ -105,7 +105,7 @@ func (p *printer) notice(n agent.Notice) {
 	case agent.NoticeRemark:
 		p.warn("%s", n.Text)
 	case agent.NoticeNotSaved:
-		p.warn("not saved: %v", n.Err)
+		p.warn("%v", n.Err) // it says what is not saved, and why
 	case agent.NoticeSaved:
 		p.warn("saved again")
 	}
@@ -119,7 +119,7 @@ func (p *printer) ofChild(n agent.Notice) {
 	case agent.NoticeRetry:
 		p.warn("subagent %s: the model failed (%s): %s; attempt %d in %v", n.Child, n.Code, strings.TrimSuffix(n.Text, "."), n.Attempt+1, n.Delay.Round(10*time.Millisecond))
 	case agent.NoticeNotSaved:
-		p.warn("subagent %s: not saved: %v", n.Child, n.Err)
+		p.warn("subagent %s: %v", n.Child, n.Err)
 	}
 }
 
