@@ -256,7 +256,7 @@ func newWorld(t testing.TB, mem *memstore.Memory, set func(*agent.Options), repl
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	w.ctx = ctx
 	w.st = &flaky{Store: mem.Open(memstore.Options{Now: func() time.Time { return time.UnixMilli(w.tick()) }, Program: "test", PID: 1})}
-	kinds := append(agent.Kinds(), session.Kind{Type: "test/note", Owner: "test"})
+	kinds := append(agent.Kinds(), session.Kind{Type: "test/note", Owner: "test"}, session.Kind{Type: "test/spent", Owner: "test", Usage: true})
 	reg, err := session.NewRegistry(kinds)
 	if err != nil {
 		t.Fatal(err)

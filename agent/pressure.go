@@ -13,6 +13,13 @@ import (
 // and the request is built again.
 func (t *turn) pressure(req llm.Request, overflow bool) (llm.Request, bool, error) {
 	changed := false
+	_, before := t.a.s.State().Usage()
+	defer func() { // what hooks asked a model counts towards the turn's budget too
+		_, after := t.a.s.State().Usage()
+		tokens, cost := t.worth(after)
+		wasTokens, wasCost := t.worth(before)
+		t.tokens, t.cost = t.tokens+tokens-wasTokens, t.cost+cost-wasCost
+	}()
 	for _, hook := range t.a.opts.Hooks.Pressure {
 		var did bool
 		err := protect("pressure hook", func() (err error) { did, err = hook(t.ctx, t.pressureInput(req, overflow)); return err })

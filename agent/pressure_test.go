@@ -81,3 +81,37 @@ func TestRelieve(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// What a hook spends on a model counts towards the turn's budget, once.
+func TestPressureIsCounted(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  func(*agent.Options)
+		want string
+	}{
+		"tokens":   {func(o *agent.Options) { o.MaxTurnTokens = 1000 }, "turn/end limit"},
+		"cost":     {func(o *agent.Options) { o.MaxTurnCost = 100 }, "turn/end limit"},
+		"no limit": {func(o *agent.Options) {}, "turn/end completed"},
+		"below":    {func(o *agent.Options) { o.MaxTurnTokens = 1100 }, "turn/end completed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			w := newWorld(t, nil, func(o *agent.Options) {
+				equip(echo("look"))(o)
+				c.set(o)
+				o.Hooks.Pressure = append(o.Hooks.Pressure, func(_ context.Context, in agent.PressureInput) (bool, error) {
+					if asked++; asked != 1 {
+						return false, nil
+					}
+					_, err := in.Session.Append(session.Draft{Type: "test/spent", Data: map[string]any{"usage": message.Usage{InputTokens: 990, OutputTokens: 10}}})
+					return false, err
+				})
+			}, calls(use("c1", "look")), calls(use("c2", "look")), says("done"))
+			a := w.create("s-1111")
+			w.say(a, "go")
+			has(t, a.Session(), c.want)
+			if limited := c.want == "turn/end limit"; limited != (count(t, a.Session(), session.TypeToolCall) == 1) {
+				t.Errorf("%d calls ran", count(t, a.Session(), session.TypeToolCall))
+			}
+		})
+	}
+}

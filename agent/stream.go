@@ -185,18 +185,23 @@ func wholeCalls(content []message.Block) []message.Block {
 
 // count adds usage to the turn's budget.
 func (t *turn) count(u *message.Usage) {
+	tokens, cost := t.worth(u)
+	t.tokens, t.cost = t.tokens+tokens, t.cost+cost
+}
+
+// worth is what usage takes of a turn's budget, by the price of the model in force.
+func (t *turn) worth(u *message.Usage) (tokens int64, cost float64) {
 	if u == nil {
-		return
+		return 0, 0
 	}
-	var read, write int64
-	if u.CacheReadTokens != nil {
-		read = *u.CacheReadTokens
+	tokens = u.InputTokens + u.OutputTokens
+	for _, n := range []*int64{u.CacheReadTokens, u.CacheWriteTokens} {
+		if n != nil {
+			tokens += *n
+		}
 	}
-	if u.CacheWriteTokens != nil {
-		write = *u.CacheWriteTokens
-	}
-	t.tokens += u.InputTokens + read + write + u.OutputTokens
 	if p := t.header.price; p != nil {
-		t.cost += p.Cost(*u)
+		cost = p.Cost(*u)
 	}
+	return tokens, cost
 }

@@ -38,6 +38,9 @@ func (w *Work) Asks() []Ask {
 // Subagents returns how many subagents of the agent are at work in this process.
 func (w *Work) Subagents() int { return w.d.Living(w.Agent.ID()) }
 
+// TakeUp goes on with the subagents that an earlier life left waiting for a person: Asks has their questions then.
+func (w *Work) TakeUp(ctx context.Context) { w.d.TakeUp(ctx, w.Agent) }
+
 // WhenQuiet waits until nothing is done before a person says something: the agent and its subagents are idle, or
 // all that is left to do waits for answers.
 func (w *Work) WhenQuiet(ctx context.Context) error { return w.d.WhenQuiet(ctx, w.Agent) }

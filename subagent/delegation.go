@@ -405,9 +405,13 @@ func (d *Delegation) disposing(_ context.Context, a *agent.Agent) {
 	}
 }
 
+// parked reports whether a child's turn outlives its process: a question is open, or an answer is not carried out. The log
+// says so, also in the moment in which a turn of an earlier life is taken up, or another call still runs.
+func (ch *child) parked() bool { return ch.agent.Session().State().Parked() }
+
 // stop ends a child's work because its parent goes. One that waits for a person goes on waiting in its log.
 func (d *Delegation) stop(ch *child) {
-	if ch.agent.Status().State != agent.StateWaiting {
+	if !ch.parked() {
 		ch.agent.Cancel(agent.CauseParent)
 		return
 	}

@@ -18,7 +18,24 @@ import (
 
 // takeUp is the agents' hook before a turn: the children of earlier lives that the parent was not told of are
 // settled, or go on. Without an open bracket it costs nothing.
-func (d *Delegation) takeUp(ctx context.Context, a *agent.Agent) {
+func (d *Delegation) takeUp(ctx context.Context, a *agent.Agent) { d.eachLeft(ctx, a, d.recover) }
+
+// TakeUp goes on with the children of earlier lives that wait for a person, so that their questions can be asked before
+// the first turn. Nothing is written by that: how others ended is told with the next turn. Not while a turn runs.
+func (d *Delegation) TakeUp(ctx context.Context, a *agent.Agent) {
+	d.eachLeft(ctx, a, func(ctx context.Context, p *agent.Agent, b session.Bracket, start Start) {
+		child, err := d.agents.Resume(ctx, start.ChildID, agent.Config{})
+		if err != nil {
+			return // it is looked at again with the next turn, which says why
+		}
+		if !isChild(child.Session().Header(), p.ID()) || !child.Session().State().Parked() || !d.goOn(ctx, p, child, start) {
+			_ = child.Dispose(context.WithoutCancel(ctx)) // nothing was written; if it cannot be let go, the end of the process does
+		}
+	})
+}
+
+// eachLeft calls f for each child that the parent was not told of and that does not live here.
+func (d *Delegation) eachLeft(ctx context.Context, a *agent.Agent, f func(context.Context, *agent.Agent, session.Bracket, Start)) {
 	st := a.Session().State()
 	all, open := brackets(st)
 	if open == 0 || ctx.Err() != nil {
@@ -37,9 +54,23 @@ func (d *Delegation) takeUp(ctx context.Context, a *agent.Agent) {
 			continue
 		}
 		if _, here := d.get(start.ChildID); !here {
-			d.recover(ctx, a, b, start)
+			f(ctx, a, b, start)
 		}
 	}
+}
+
+// goOn runs a child on that waits for a person, or for somebody to carry an answer out.
+func (d *Delegation) goOn(ctx context.Context, p, a *agent.Agent, start Start) bool {
+	ch := &child{id: start.ChildID, start: start, parent: p, agent: a, limit: d.opt.Limit, done: make(chan struct{})}
+	if start.LimitMs > 0 {
+		ch.limit = d.atMost(start.LimitMs, time.Millisecond)
+	}
+	if err := a.Kick(ctx); err != nil {
+		d.shutOut(p, start.ChildID, err)
+		return false
+	}
+	d.follow(ch)
+	return true
 }
 
 // recover looks at a child that does not live here. Only what stays true settles it: how its log ends, that there is
@@ -73,16 +104,8 @@ func (d *Delegation) recover(ctx context.Context, p *agent.Agent, b session.Brac
 		}
 		return
 	}
-	if a.Session().State().Parked() { // it waits for a person, or for somebody to carry an answer out
-		ch := &child{id: start.ChildID, start: start, parent: p, agent: a, limit: d.opt.Limit, done: make(chan struct{})}
-		if start.LimitMs > 0 {
-			ch.limit = d.atMost(start.LimitMs, time.Millisecond)
-		}
-		if err = a.Kick(ctx); err == nil {
-			d.follow(ch)
-			return
-		}
-		d.shutOut(p, start.ChildID, err)
+	if a.Session().State().Parked() && d.goOn(ctx, p, a, start) {
+		return
 	}
 	e, over, err := outcome(a.Session())
 	if err != nil {

@@ -468,3 +468,54 @@ func TestOneTerminalState(t *testing.T) {
 		}
 	})
 }
+
+// A question that was taken up, or asked beside a call that still runs, outlives the end of the process, whenever that
+// comes.
+func TestQuestionOutlivesItsProcess(t *testing.T) {
+	ask := func(o *agent.Options) { o.Policy = tool.PolicyAsk }
+	run, stay := make(chan struct{}), make(chan struct{})
+	slow := simple("slow", func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+		close(run)
+		select {
+		case <-ctx.Done():
+		case <-stay:
+		}
+		return tool.Result{}, ctx.Err()
+	})
+	slow.ReadOnly = true
+	slow.Parallel = true
+	w := newWorld(t, setup{agents: ask, tools: append(tools("risky"), slow), replies: map[string][]reply{
+		"turn":     {calls(task("c1", `"prompt":"x"`))},
+		"subagent": {calls(message.CallBlock("e0", "slow", "{}"), message.CallBlock("e1", "risky", "{}"))},
+	}})
+	a := w.create("root")
+	w.followup(a, "go")
+	w.wait(run)
+	child, ok := w.d.Agents().Get("child-1")
+	if !ok {
+		t.Fatal("no child")
+	}
+	w.until(child.Session(), "approval/asked")
+	if err := a.Dispose(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	kept := func() {
+		t.Helper()
+		_, log := w.stored("child-1")
+		if n := count(t, log, "approval/decided") + count(t, log, "turn/end"); n != 0 {
+			t.Fatalf("the question is gone:\n%s", shape(t, log))
+		}
+	}
+	kept()
+	for range 20 { // at some moment of taking it up
+		a = w.resume("root")
+		w.d.TakeUp(w.ctx, a)
+		if w.d.Living("root") != 1 {
+			t.Fatal("it is not taken up")
+		}
+		if err := a.Dispose(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		kept()
+	}
+}

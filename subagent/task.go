@@ -312,7 +312,7 @@ func (d *Delegation) take(ctx context.Context, t *taker, patience time.Duration)
 func (d *Delegation) release(ctx context.Context, t *taker) {
 	var c *agent.CancelError
 	if errors.As(context.Cause(ctx), &c) && c.Kind == agent.CauseShutdown {
-		d.leave(t, func(ch *child) bool { return ch.waiting })
+		d.leave(t, (*child).parked)
 	}
 	for _, ch := range t.of {
 		if d.takes(ch, t) {

@@ -133,37 +133,60 @@ func (k *ctrlC) again() bool { return k.stopping.Load() || k.idle.Load() }
 
 func (t *chat) loop(ctx context.Context, keys *ctrlC) error {
 	for {
-		if err := t.told(t.askAll(ctx, nil)); err != nil {
+		line, ok, err := t.next(ctx)
+		if err != nil {
 			return err
+		}
+		if !ok || ctx.Err() != nil {
+			return nil
+		}
+		keys.idle.Store(false)
+		keys.stopping.Store(false)
+		err = t.line(ctx, strings.TrimSpace(t.c.text("the line", line)))
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err = t.told(err); err != nil {
+			return err
+		}
+		keys.stopping.Store(false)
+	}
+}
+
+// next returns the person's next line; ok is false at the end of them. Subagents that ask meanwhile come first.
+func (t *chat) next(ctx context.Context) (line string, ok bool, err error) {
+	asked := make(chan struct{}, 1)
+	finish := t.work.Watch(app.Watcher{Notice: func(n agent.Notice) {
+		if n.Kind == agent.NoticeAsk {
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+		}
+	}})
+	defer finish()
+	for {
+		if err := t.told(t.askAll(ctx, nil)); err != nil {
+			return "", false, err
 		}
 		t.prompt()
 		select {
 		case <-ctx.Done():
-			return nil
+			return "", false, nil
 		case line, ok := <-t.lines:
-			if !ok {
-				return nil
-			}
-			keys.idle.Store(false)
-			keys.stopping.Store(false)
-			err := t.line(ctx, strings.TrimSpace(t.c.text("the line", line)))
-			if ctx.Err() != nil {
-				return nil
-			}
-			if err = t.told(err); err != nil {
-				return err
-			}
-			keys.stopping.Store(false)
+			return line, ok, nil
+		case <-asked:
 		}
 	}
 }
 
-// takeUp goes on with the turn that an earlier life left waiting, before anything else.
+// takeUp goes on with what an earlier life left waiting, before anything else: the turn, and subagents.
 func (t *chat) takeUp(ctx context.Context) error {
-	if !t.work.Agent.Session().State().Parked() {
-		return nil
+	if t.work.Agent.Session().State().Parked() {
+		return t.told(t.turn(ctx, t.work.Agent.Kick))
 	}
-	return t.told(t.turn(ctx, t.work.Agent.Kick))
+	t.work.TakeUp(ctx)
+	return nil
 }
 
 // told shows an error that the chat goes on after, and returns the others.

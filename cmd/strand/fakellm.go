@@ -23,7 +23,8 @@ func (c *cli) fakeLLMCmd() *cobra.Command {
 			"  {\"error\":{\"code\":\"RATE_LIMIT\",\"status\":429,\"retryAfterMs\":2000}}, with \"html\" for a proxy's page,\n" +
 			"               with \"inStream\" for an error inside of a stream that began well\n" +
 			"and be slow: headersMs, delayMs, chunkMs, and pingMs for keep-alive comments meanwhile.\n" +
-			"A wire does not tell the purpose of a request: lines that have one serve nobody here.",
+			"A wire does not tell the purpose of a request; its text tells the harness's own: lines with \"purpose\":\"compaction\"\n" +
+			"serve requests for a summary first. All others are taken for a turn's, a subagent's too.",
 		Example: "  strand fake-llm --script replies.jsonl\n" +
 			"  strand fake-llm --script replies.jsonl --listen 127.0.0.1:8080 --repeat --record requests.jsonl",
 		Args: cobra.NoArgs,
