@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"modernc.org/sqlite"
@@ -25,6 +26,15 @@ var schema = []string{
 	`CREATE TABLE bodies(id TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID`,
 	`CREATE TABLE hours(id TEXT, hour INTEGER, provider TEXT, model TEXT, data BLOB NOT NULL,
 		PRIMARY KEY(id, hour, provider, model)) WITHOUT ROWID`,
+	`CREATE TABLE texts(id TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID`,
+}
+
+// version returns that of the file as x writes it.
+func (x *Index) version() int {
+	if x.opt.Texts == nil {
+		return version << 16
+	}
+	return version<<16 | int(x.opt.Texts.Version())
 }
 
 // busyMS is how long a statement waits for another process. Nobody holds the file for long: transactions are short.
@@ -89,22 +99,26 @@ func (x *Index) connect(ctx context.Context) error {
 		return err
 	}
 	db.SetMaxOpenConns(1)
-	x.db, x.file, x.version = db, fileID{info}, -1
+	x.db, x.file, x.loaded = db, fileID{info}, -1
 	has := 0
 	if err := db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&has); err != nil {
 		return err
 	}
-	if has == version {
+	if has == x.version() {
 		return nil
 	}
 	if has != 0 {
 		return errWrong
 	}
 	return x.transact(ctx, func(tx *sql.Tx) error {
-		if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&has); err != nil || has == version {
+		if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&has); err != nil || has == x.version() {
 			return err // another process was faster
 		}
-		for _, s := range append(schema, fmt.Sprintf("PRAGMA user_version = %d", version)) {
+		make := slices.Clip(schema)
+		if x.opt.Texts != nil {
+			make = append(make, x.opt.Texts.Schema()...)
+		}
+		for _, s := range append(make, fmt.Sprintf("PRAGMA user_version = %d", x.version())) {
 			if _, err := tx.ExecContext(ctx, s); err != nil {
 				return err
 			}
@@ -184,7 +198,7 @@ func (x *Index) fail() {
 // reset forgets what came from the file.
 func (x *Index) reset() {
 	_ = x.closeDB()
-	x.heads, x.kept, x.version = map[session.ID]head{}, map[session.ID]body{}, -1
+	x.heads, x.kept, x.loaded = map[session.ID]head{}, map[session.ID]body{}, -1
 }
 
 func (x *Index) closeDB() error {
@@ -215,7 +229,7 @@ func (x *Index) load(ctx context.Context) error {
 
 func (x *Index) readHeads(ctx context.Context) error {
 	var v int64
-	if err := x.db.QueryRowContext(ctx, "PRAGMA data_version").Scan(&v); err != nil || v == x.version {
+	if err := x.db.QueryRowContext(ctx, "PRAGMA data_version").Scan(&v); err != nil || v == x.loaded {
 		return err
 	}
 	rows, err := x.db.QueryContext(ctx, "SELECT id, head FROM heads")
@@ -239,7 +253,7 @@ func (x *Index) readHeads(ctx context.Context) error {
 	if err := rows.Err(); err != nil {
 		return err
 	}
-	x.heads, x.kept, x.version = heads, map[session.ID]body{}, v
+	x.heads, x.kept, x.loaded = heads, map[session.ID]body{}, v
 	return nil
 }
 
@@ -279,11 +293,14 @@ func putRow(ctx context.Context, tx *sql.Tx, id session.ID, h head, b body) (hea
 }
 
 // dropRow takes everything of a session out of the file.
-func dropRow(ctx context.Context, tx *sql.Tx, id session.ID) error {
-	for _, s := range []string{"DELETE FROM heads WHERE id = ?", "DELETE FROM bodies WHERE id = ?", "DELETE FROM hours WHERE id = ?"} {
-		if _, err := tx.ExecContext(ctx, s, string(id)); err != nil {
+func (x *Index) dropRow(ctx context.Context, tx *sql.Tx, id session.ID) error {
+	for _, s := range []string{"heads", "bodies", "hours", "texts"} {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM "+s+" WHERE id = ?", string(id)); err != nil {
 			return err
 		}
 	}
-	return nil
+	if x.opt.Texts == nil {
+		return nil
+	}
+	return x.opt.Texts.Forget(ctx, tx, id)
 }

@@ -21,11 +21,16 @@
 //	look.go     what changed: marks against rows
 //	advance.go  reading what is new of a log, and writing it down
 //	list.go     pages of a list
+//	hours.go    what was done when: rows for statistics
+//	texts.go    tables of somebody else's, made of the same events: those of a search
 package index
 
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"io/fs"
+	"os"
 	"sync"
 
 	"github.com/strandline-dev/strandline/session"
@@ -37,6 +42,7 @@ type Options struct {
 	Path     string // of the file; "": memory only
 	Store    store.Store
 	Registry *session.Registry
+	Texts    Texts // nil: none are kept
 	// Warn is told, once at most in the life of an Index, why the file cannot be used. Nil: nobody is.
 	Warn func(err error)
 }
@@ -50,15 +56,15 @@ type Index struct {
 	// looking is held by whoever compares the index with the store: two at a time would do the same work twice.
 	looking sync.Mutex
 
-	mu      sync.Mutex
-	closed  bool
-	db      *sql.DB // nil: not opened yet, or it cannot be used
-	failed  bool    // it cannot be used, and is not tried again
-	thrown  int     // how often it was thrown away
-	file    fileID  // of the file that db was opened on
-	version int64   // of the file when heads was read from it
-	heads   map[session.ID]head
-	kept    map[session.ID]body // of sessions that are not in the file as they are in heads
+	mu     sync.Mutex
+	closed bool
+	db     *sql.DB // nil: not opened yet, or it cannot be used
+	failed bool    // it cannot be used, and is not tried again
+	thrown int     // how often it was thrown away
+	file   fileID  // of the file that db was opened on
+	loaded int64   // the file's data_version when heads was read
+	heads  map[session.ID]head
+	kept   map[session.ID]body // of sessions that are not in the file as they are in heads
 }
 
 // Open returns the index of a store. It neither reads nor writes: the file is opened, or made, when it is needed.
@@ -83,12 +89,13 @@ func (x *Index) warn(err error) {
 	})
 }
 
-// Forget takes a session out, at once: it is deleted.
-func (x *Index) Forget(ctx context.Context, id session.ID) {
+// Forget takes sessions out, at once: they are deleted. It makes no file, and reports whether they are in none.
+func (x *Index) Forget(ctx context.Context, ids ...session.ID) bool {
+	if _, err := os.Lstat(x.opt.Path); err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	x.open(ctx)
-	x.write(ctx, func(tx *sql.Tx) error { return dropRow(ctx, tx, id) })
-	delete(x.heads, id)
-	delete(x.kept, id)
+	x.mu.Unlock()
+	return x.drop(ctx, ids)
 }

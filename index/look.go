@@ -189,16 +189,16 @@ func (x *Index) saw(ctx context.Context, found []finding) map[session.ID]head {
 	return heads
 }
 
-// drop takes sessions out that are not stored any more.
-func (x *Index) drop(ctx context.Context, gone []session.ID) {
+// drop takes sessions out that are not stored any more, and reports whether the file says so.
+func (x *Index) drop(ctx context.Context, gone []session.ID) bool {
 	if len(gone) == 0 {
-		return
+		return true
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.write(ctx, func(tx *sql.Tx) error {
+	written := x.write(ctx, func(tx *sql.Tx) error {
 		for _, id := range gone {
-			if err := dropRow(ctx, tx, id); err != nil {
+			if err := x.dropRow(ctx, tx, id); err != nil {
 				return err
 			}
 		}
@@ -208,6 +208,7 @@ func (x *Index) drop(ctx context.Context, gone []session.ID) {
 		delete(x.heads, id)
 		delete(x.kept, id)
 	}
+	return written
 }
 
 // row returns what is known of one session: as the index has it, or read again where that cannot be believed. ok is

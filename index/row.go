@@ -64,6 +64,7 @@ const (
 	ofHead  = 'h'
 	ofBody  = 'b'
 	ofHours = 'u'
+	ofTexts = 't'
 )
 
 // seal appends the sum.

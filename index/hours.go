@@ -1,0 +1,107 @@
+package index
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/strandline-dev/strandline/session"
+)
+
+// Worked is what one session did, hour by hour, without what it inherited.
+type Worked struct {
+	Row
+	Hours []Hour // by hour, provider and model
+}
+
+// Hours calls f with every session that q selects (its limit and cursor mean nothing here), newest first, and what it did.
+// It reads what the index does not know, which progress is told of. A session that cannot be read has no hours.
+func (x *Index) Hours(ctx context.Context, q Query, progress Progress, f func(Worked) error) error {
+	q.Limit, q.Cursor = 0, ""
+	page, err := x.List(ctx, q, progress)
+	if err != nil {
+		return err
+	}
+	for _, r := range page.Rows {
+		w := Worked{Row: r}
+		if r.Facts != nil {
+			if w.Hours, err = x.hours(ctx, r.ID, *r.Facts); err != nil {
+				return err
+			}
+		}
+		if err := f(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hours returns the rows of one session whose facts are f: as they are written down, if they prove themselves, else from
+// its log.
+func (x *Index) hours(ctx context.Context, id session.ID, f Facts) ([]Hour, error) {
+	out, ok := x.writtenHours(ctx, id, f)
+	if !ok {
+		b, ok, err := x.fresh(ctx, id)
+		if err != nil || !ok || !whole(b.Stat) {
+			return nil, err
+		}
+		b.Facts = nil
+		_, all, err := x.read(ctx, id, b)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err != nil {
+			return nil, nil // its row says why
+		}
+		out = slices.Collect(maps.Values(all))
+	}
+	slices.SortFunc(out, func(a, b Hour) int {
+		return cmp.Or(cmp.Compare(a.Hour, b.Hour), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Model, b.Model))
+	})
+	return out, nil
+}
+
+func (x *Index) writtenHours(ctx context.Context, id session.ID, f Facts) (out []Hour, ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if _, unwritten := x.kept[id]; unwritten || x.db == nil {
+		return nil, false
+	}
+	err := func() error {
+		_, b, found, err := readRow(ctx, x.db, id)
+		if err != nil || !found || !sameFacts(b.Facts, &f) {
+			return err
+		}
+		rows, err := x.db.QueryContext(ctx, "SELECT data FROM hours WHERE id = ?", string(id))
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		sums := uint64(0)
+		for rows.Next() {
+			var raw []byte
+			if err := rows.Scan(&raw); err != nil {
+				return err
+			}
+			h, sum, err := decodeHour(id, raw)
+			if err != nil {
+				return err
+			}
+			out, sums = append(out, h), sums+sum
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		if sums != b.Hours {
+			return errWrong
+		}
+		ok = true
+		return nil
+	}()
+	if err != nil && !errors.Is(err, context.Cause(ctx)) {
+		x.trouble(err)
+	}
+	return out, ok && err == nil
+}
