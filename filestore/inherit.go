@@ -31,6 +31,10 @@ func (s *Store) bequeath(ctx context.Context, from string, id session.ID, end se
 		return err
 	}
 	parent := filepath.Join(dir, inheritedDir)
+	to := filepath.Join(parent, string(id))
+	if had, err := s.segmentNames(to); err == nil && len(had) > 0 {
+		return s.syncDir(parent) // of a purge that did not come to its end, or of a repair: it is what the fork reads
+	}
 	// The directory itself must be there: what was meanwhile moved away does not come into being again.
 	if err := s.fs.Mkdir(parent); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -54,9 +58,8 @@ func (s *Store) bequeath(ctx context.Context, from string, id session.ID, end se
 	if err == nil {
 		err = s.syncDir(tmp)
 	}
-	to := filepath.Join(parent, string(id))
-	if err == nil { // what a purge left that did not come to its end: nobody reads it while the session is there
-		_, err = s.removeAll(to)
+	if err == nil {
+		_, err = s.removeAll(to) // an empty one
 	}
 	if err == nil {
 		err = s.fs.RenameNoReplace(tmp, to)
@@ -176,15 +179,17 @@ func (s *Store) copyFile(f vfs.File, to string, n int64) error {
 // that no purge takes away what it found.
 func (s *Store) inherit(ctx context.Context, h session.Header, dir string) error {
 	for _, sp := range h.Parent.Spans {
-		from, _, err := s.locate(sp.ID, h.ID)
+		from, err := s.handedDown(sp.ID, h.Parent.ID) // before all others, as the parent reads it
 		if err != nil {
 			return err
 		}
-		if from != "" {
-			continue
-		}
-		if from, err = s.handedDown(sp.ID, h.Parent.ID); err != nil {
-			return err
+		if from == "" {
+			if from, _, err = s.locate(sp.ID, h.ID); err != nil {
+				return err
+			}
+			if from != "" {
+				continue
+			}
 		}
 		if from == "" {
 			return &store.DamagedError{ID: h.ID, Owner: sp.ID, Ranges: []store.Range{{File: s.dir(sp.ID), First: 0, Last: sp.End - 1,

@@ -82,6 +82,7 @@ type Store struct {
 	ready   bool            // root and strandline.json are there and durable
 	locks   bool            // a second lock was seen to be refused
 	pins    pins            // guarded by mu
+	known   *kinship        // guarded by mu; what kin said last
 
 	// The last answer of LinkAt: whoever forks asks twice, and a synced record does not change.
 	linked   place
@@ -157,9 +158,10 @@ func (s *Store) path(elem ...string) string {
 func (s *Store) dir(id session.ID) string   { return s.path("sessions", string(id)) }
 func (s *Store) trash(id session.ID) string { return s.path("trash", string(id)) }
 
-// homes returns the directories in which the own segments of id may lie for a reader of child.
+// homes returns the directories in which the own segments of id may lie for a reader of child. What child was handed, or
+// what a repair made for it, comes first: it is what child begins with, whatever became of id.
 func (s *Store) homes(id, child session.ID) []string {
-	return []string{s.dir(id), s.trash(id), filepath.Join(s.dir(child), "inherited", string(id))}
+	return []string{filepath.Join(s.dir(child), inheritedDir, string(id)), s.dir(id), s.trash(id)}
 }
 
 func segmentName(first session.Seq) string { return fmt.Sprintf("%0*d%s", segDigits, first, segSuffix) }

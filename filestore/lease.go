@@ -246,6 +246,15 @@ func (w *writer) open(ctx context.Context) (err error) {
 		w.tail.close()
 		w.tail = nil
 	}
+	if l.uncertain() {
+		kin, err := s.kin(ctx)
+		if err == nil {
+			err = s.prove(l, kin)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	switch {
 	case len(l.damage) > 0:
 		return &store.DamagedError{ID: w.id, Owner: l.owner, Ranges: l.damage}

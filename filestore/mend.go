@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -60,7 +61,9 @@ type mend struct {
 	prev     session.Link
 	prevLost bool
 	time     int64
-	empty    bool // the session may be without a record
+	empty    bool        // the session may be without a record
+	floor    session.Seq // how far the log goes at least, as forks prove
+	until    session.Seq // from here on what stands there is another log; 0: nothing is
 	check    func(*record.Raw) (string, error)
 
 	files       []*source // of dir, by name
@@ -253,6 +256,9 @@ func (m *mend) arrange() ([]lack, error) {
 				continue
 			}
 			r := it.run
+			if m.until > 0 && r.end > m.until {
+				r = r.below(m.until)
+			}
 			if r.first < due { // of two files with the same seqs the first counts
 				bad = nil
 				continue
@@ -311,12 +317,16 @@ func (m *mend) recordAt(path string, off, stop int64) (*record.Raw, error) {
 		return nil, err
 	}
 	defer f.Close()
-	text := make([]byte, min(stop-off, record.MaxLine))
-	n, err := f.ReadAt(text, off)
-	if err != nil && err != io.EOF {
-		return nil, err
+	var line []byte
+	for size, whole := int64(2<<10), false; !whole; size *= 8 { // most are short, and there may be many
+		text := make([]byte, min(stop-off, size))
+		n, err := f.ReadAt(text, off)
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+		line, _, whole = bytes.Cut(text[:n], []byte{'\n'})
+		whole = whole || int64(n) < size
 	}
-	line, _, _ := bytes.Cut(text[:n], []byte{'\n'})
 	raw, err := record.Parse(line)
 	if err != nil {
 		return nil, fmt.Errorf("filestore: session %s changed while it was read: %w", m.id, err)
@@ -361,26 +371,30 @@ func (m *mend) least(due session.Seq) session.Seq {
 	if due == m.from && !m.empty {
 		due++
 	}
-	return due
+	return max(due, m.floor)
 }
 
 // recall takes the files of damaged/ that begin in a lack: where a repair died between two of its steps they are all
 // there is.
 func (m *mend) recall(ctx context.Context, holes []lack) error {
-	for _, h := range holes {
-		for _, src := range slices.Backward(m.aside) { // the last that was set aside
-			if !src.ours || src.first < h.First || src.first > h.Last || slices.ContainsFunc(m.used(), func(u *source) bool { return u.first == src.first }) {
-				continue
-			}
-			limit := h.Last + 1
-			if h.tail {
-				limit = session.None
-			}
-			if err := m.scan(ctx, src, limit); err != nil {
-				return err
-			}
-			break
+	used := map[session.Seq]bool{}
+	for _, src := range m.used() {
+		used[src.first] = true
+	}
+	filled := map[int]bool{}
+	for _, src := range slices.Backward(m.aside) { // the last that was set aside
+		i := sort.Search(len(holes), func(i int) bool { return holes[i].Last >= src.first })
+		if i == len(holes) || !src.ours || src.first < holes[i].First || used[src.first] || filled[i] {
+			continue
 		}
+		limit := holes[i].Last + 1
+		if holes[i].tail {
+			limit = session.None
+		}
+		if err := m.scan(ctx, src, limit); err != nil {
+			return err
+		}
+		used[src.first], filled[i] = true, true
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func newFamily(t testing.TB) *family {
 			t.Fatal(err, bad)
 		}
 		h := testHeader(id)
-		h.Kind, h.SeedLength = session.KindFork, cut+1
+		h.Kind, h.SeedLength, h.CreatedAt = session.KindFork, cut+1, h.CreatedAt+100
 		h.Parent = &session.Parent{ID: from, Seq: cut, Spans: src.Spans(cut + 1)}
 		if h.Parent.Link, err = f.s.LinkAt(t.Context(), from, cut); err != nil {
 			t.Fatal(err)

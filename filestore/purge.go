@@ -23,10 +23,11 @@ const purging = ".purge-"
 // relative is a session that may begin with events of others.
 type relative struct {
 	home
-	parent *session.Parent
-	lost   error  // why its header cannot be read
-	text   []byte // of the header, if that is all that can be said
-	unseen bool   // there is a header, and it cannot be read now
+	parent  *session.Parent
+	created int64
+	lost    error  // why its header cannot be read
+	text    []byte // of the header, if that is all that can be said
+	unseen  bool   // there is a header, and it cannot be read now
 }
 
 // relatives reads the headers of all sessions: no index is asked, because what is not in it would be lost.
@@ -54,7 +55,7 @@ func (s *Store) relatives(ctx context.Context) ([]relative, error) {
 		case h.Parent == nil:
 			continue
 		default:
-			r.parent = h.Parent
+			r.parent, r.created = h.Parent, h.CreatedAt
 		}
 		out = append(out, r)
 	}

@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,9 @@ type logScan struct {
 	left   []store.Range // Verify: torn tails of earlier segments
 	lost   []lostRecord
 	damage []store.Range
-	owner  session.ID // whose file is damaged
+	owner  session.ID // who has to be repaired for that
+	whose  session.ID // who logged the events that it hurt
+	other  bool       // they are the events of another log
 
 	check func(*record.Raw) (string, error) // Verify: what else must be right of a record
 
@@ -43,7 +46,7 @@ type logScan struct {
 
 func (l *logScan) hurt(owner session.ID, r store.Range) {
 	if len(l.damage) == 0 {
-		l.owner = owner
+		l.owner, l.whose = owner, owner
 	}
 	l.damage = append(l.damage, r)
 }
@@ -89,6 +92,15 @@ func (s *Store) Read(ctx context.Context, id session.ID) (*store.Snapshot, error
 		return nil, &store.NotFoundError{ID: string(id)}
 	}
 	l, err := s.scanSettled(ctx, id, nil)
+	if err == nil && l.uncertain() {
+		var kin []relative
+		if kin, err = s.kin(ctx); err == nil { // before the log, which may have grown
+			l, err = s.scanSettled(ctx, id, nil)
+		}
+		if err == nil {
+			err = s.prove(l, kin)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -268,18 +280,18 @@ func (s *Store) scanSpans(ctx context.Context, l *logScan) error {
 			l.hurt(sp.ID, gone)
 			return nil
 		}
-		if err := s.scanOwn(ctx, l, sp.ID, dir, names, sp.End); err != nil || len(l.damage) > 0 || l.unsupported != "" {
-			return err
-		}
-		if l.pos.Next < sp.End {
+		err = s.scanOwn(ctx, l, sp.ID, dir, names, sp.End)
+		if err == nil && l.pos.Next < sp.End && len(l.damage) == 0 && l.unsupported == "" {
 			gone.First = l.pos.Next
 			gone.Detail = fmt.Sprintf("the session %s ends before the fork", sp.ID)
 			l.hurt(sp.ID, gone)
-			return nil
+		}
+		if err != nil || len(l.damage) > 0 || l.unsupported != "" {
+			return cmp.Or(err, s.heir(l))
 		}
 	}
 	ok := l.pos.Link == h.Parent.Link
-	if l.afterLost { // the record that was forked is gone, and its place is known
+	if l.afterLost && l.time <= h.CreatedAt { // the record that was forked is gone, and its place is known
 		l.pos.Link, ok = h.Parent.Link, true
 	}
 	if !ok {
@@ -289,10 +301,28 @@ func (s *Store) scanSpans(ctx context.Context, l *logScan) error {
 		}
 	}
 	if !ok {
-		l.hurt(h.Parent.ID, store.Range{File: s.dir(h.Parent.ID), First: h.Parent.Seq, Last: h.Parent.Seq,
-			Detail: "the record at the fork point is not the one that was forked"})
+		l.notForked(h.Origin(h.Parent.Seq), s.dir(h.Origin(h.Parent.Seq)), h.Parent.Seq)
+		return s.heir(l)
 	}
 	return nil
+}
+
+// notForked enters that the record at seq, which id should have logged in dir, is not the one that a fork was made at.
+func (l *logScan) notForked(id session.ID, dir string, seq session.Seq) {
+	first := len(l.damage) == 0
+	l.hurt(id, store.Range{File: dir, First: seq, Last: seq,
+		Detail: fmt.Sprintf("the record at the fork point is not the one that was forked: the session %s went on with others", id)})
+	l.other = l.other || first
+}
+
+// heir makes the session that was read the owner of what is damaged in the parts that it was handed. Of those of others only what
+// is certain stays.
+func (s *Store) heir(l *logScan) error {
+	dir, _, err := s.locate(l.whose, l.hdr.ID)
+	if err == nil && len(l.damage) > 0 && dir == s.homes(l.whose, l.hdr.ID)[0] {
+		l.owner = l.hdr.ID
+	}
+	return s.cutOther(l)
 }
 
 // locate finds the own segments of id for a reader of child; dir is "" if they are nowhere.
@@ -393,13 +423,16 @@ func (s *Store) join(ctx context.Context, l *logScan, id session.ID, sc *segScan
 		whole.Detail = fmt.Sprintf("the segment before it ends at %d", l.pos.Next)
 		l.hurt(id, whole)
 		broken = true
-	case sc.head.Prev != l.pos.Link && !l.afterLost:
+	case sc.head.Prev != l.pos.Link && !s.mayFollow(l, id):
 		// Either the link at the end of the segment before is damaged, or the two do not belong together.
 		ok, err := s.relink(ctx, l, sc.head.Prev)
 		if err != nil {
 			return err
 		}
-		if !ok {
+		if n := len(l.segs); !ok && n > 0 && l.segs[n-1].owner != id && l.hdr.ID != id {
+			l.notForked(l.segs[n-1].owner, s.dir(l.segs[n-1].owner), sc.first-1)
+			broken = true
+		} else if !ok {
 			whole.Detail = "it does not follow the segment before it"
 			l.hurt(id, whole)
 			broken = true
@@ -446,6 +479,16 @@ func (s *Store) join(ctx context.Context, l *logScan, id session.ID, sc *segScan
 		s.gap(l, id, sc, bad, due, limit, sc.size, false)
 	}
 	return nil
+}
+
+// mayFollow reports whether the first segment of id may follow what is in l though its link does not: behind a
+// session/lost, which has the time of the record before it, and unless that was written when the fork was there.
+func (s *Store) mayFollow(l *logScan, id session.ID) bool {
+	if n := len(l.segs); l.afterLost && n > 0 && l.segs[n-1].owner != id && l.hdr.ID != id {
+		made, _, ok := s.takenFrom(l.segs[n-1].owner, l.hdr.Parent, l.hdr.CreatedAt)
+		return !ok || l.time <= made
+	}
+	return l.afterLost
 }
 
 // gap judges the bad items between two good records, the second of which is at off; due..next-1 are

@@ -82,6 +82,10 @@ func (r *repair) run(ctx context.Context, dryRun bool) error {
 	} else if err := r.idle(ctx); err != nil {
 		return err
 	}
+	kin, err := r.s.kin(ctx)
+	if err != nil {
+		return err
+	}
 	check := r.s.healthy(ctx)
 	if bad != nil {
 		damage := store.Range{File: filepath.Join(r.dir, headerName), First: 0, Last: session.None, Detail: bad.Error()}
@@ -94,6 +98,7 @@ func (r *repair) run(ctx context.Context, dryRun bool) error {
 			return err
 		}
 		if !dryRun {
+			r.s.forgetKin()
 			err = r.header(ctx, h)
 		} else if r.rep.Written = []string{damage.File}; r.there(damage.File) {
 			r.rep.Kept = []string{filepath.Join(r.dir, damagedName, headerName)}
@@ -102,34 +107,64 @@ func (r *repair) run(ctx context.Context, dryRun bool) error {
 			return err
 		}
 	}
-	l := &logScan{hdr: h, synced: session.None, check: check, certain: true}
-	if err := r.s.scanBody(ctx, l, r.dir); err != nil {
-		return err
+	l, err := r.examine(ctx, h, check, kin)
+	for err == nil && len(l.damage) > 0 && l.whose != r.id { // in what it begins with, one part after the other
+		r.rep.Damage = append(r.rep.Damage, l.damage...)
+		last := l.whose
+		if err = r.inherited(ctx, h, l, dryRun); err != nil || dryRun {
+			return err
+		}
+		if l, err = r.examine(ctx, h, check, kin); err == nil && len(l.damage) > 0 && l.whose == last {
+			return &store.DamagedError{ID: r.id, Owner: l.owner, Ranges: l.damage}
+		}
 	}
-	switch {
-	case l.unsupported != "":
-		return &store.UnsupportedError{ID: r.id, Detail: l.unsupported}
-	case len(l.damage) == 0:
-		return nil
-	case l.owner != r.id:
-		return &store.DamagedError{ID: r.id, Owner: l.owner, Ranges: l.damage}
+	if err != nil || len(l.damage) == 0 {
+		return err
 	}
 	r.rep.Damage = append(r.rep.Damage, l.damage...)
 	r.m = &mend{s: r.s, id: r.id, dir: r.dir, from: h.SeedLength, clip: session.None, time: h.CreatedAt, empty: h.MayBeEmpty(), check: check}
 	if h.Parent != nil {
 		r.m.prev = h.Parent.Link
 	}
+	proofs, err := r.s.proofs(kin, r.id)
+	if err == nil {
+		err = r.m.atLeast(ctx, proofs)
+	}
+	if err == nil {
+		err = r.mend(ctx, dryRun)
+	}
+	if err != nil || dryRun {
+		return err
+	}
+	if l, err = r.examine(ctx, h, check, kin); err == nil && len(l.damage) > 0 {
+		err = &store.DamagedError{ID: r.id, Owner: l.owner, Ranges: l.damage}
+	}
+	return err
+}
+
+// examine reads the whole log, in which nothing is trusted.
+func (r *repair) examine(ctx context.Context, h session.Header, check func(*record.Raw) (string, error), kin []relative) (*logScan, error) {
+	l := &logScan{hdr: h, synced: session.None, check: check, certain: true}
+	err := r.s.scanBody(ctx, l, r.dir)
+	if err == nil && l.unsupported != "" {
+		err = &store.UnsupportedError{ID: r.id, Detail: l.unsupported}
+	}
+	if err == nil {
+		err = r.s.prove(l, kin)
+	}
+	return l, err
+}
+
+// mend makes of the files in r.dir what r.m finds in them, or says what that takes.
+func (r *repair) mend(ctx context.Context, dryRun bool) error {
 	if err := r.m.plan(ctx); err != nil {
 		return err
 	}
 	if r.m.unsupported != "" {
 		return &store.UnsupportedError{ID: r.id, Detail: r.m.unsupported}
 	}
-	r.rep.Lost, r.rep.Found = r.m.lost, r.m.found
-	r.v = &view{s: r.s, id: r.id, n: r.m.from}
-	for _, p := range r.m.pieces {
-		r.v.segs, r.v.n = append(r.v.segs, p.segment), p.end
-	}
+	r.rep.Lost, r.rep.Found = append(r.rep.Lost, r.m.lost...), append(r.rep.Found, r.m.found...)
+	r.v = r.m.view()
 	defer r.v.release()
 	lay, err := r.layout()
 	if err != nil {
@@ -146,17 +181,7 @@ func (r *repair) run(ctx context.Context, dryRun bool) error {
 		}
 		return nil
 	}
-	if err := r.carryOut(ctx, lay); err != nil {
-		return err
-	}
-	after := &logScan{hdr: h, synced: session.None, check: check, certain: true}
-	if err := r.s.scanBody(ctx, after, r.dir); err != nil {
-		return err
-	}
-	if len(after.damage) > 0 {
-		return &store.DamagedError{ID: r.id, Owner: after.owner, Ranges: after.damage}
-	}
-	return nil
+	return r.carryOut(ctx, lay)
 }
 
 // hold takes the lease and the last segment, as a life does. Without a session.json the lease is taken with the new

@@ -16,24 +16,31 @@ func (s *Store) Salvage(ctx context.Context, id session.ID) (*store.Snapshot, er
 	if session.ValidID(id) != nil {
 		return nil, &store.NotFoundError{ID: string(id)}
 	}
+	kin, err := s.kin(ctx)
+	if err != nil {
+		return nil, err
+	}
 	check := s.healthy(ctx)
 	for try := 0; ; try++ {
 		l, err := s.scanSettled(ctx, id, check)
+		if err == nil {
+			err = s.prove(l, kin)
+		}
 		if err != nil {
 			return nil, err
 		}
 		if len(l.damage) == 0 || l.unsupported != "" {
 			return s.snapshot(l, id), nil
 		}
-		snap, err := s.salvage(ctx, id, l, check)
+		snap, err := s.salvage(ctx, id, l, check, kin)
 		if !errors.Is(err, fs.ErrNotExist) || try == 10 {
 			return snap, err
 		}
 	}
 }
 
-func (s *Store) salvage(ctx context.Context, id session.ID, l *logScan, check func(*record.Raw) (string, error)) (*store.Snapshot, error) {
-	h := l.hdr
+func (s *Store) salvage(ctx context.Context, id session.ID, l *logScan, check func(*record.Raw) (string, error), kin []relative) (*store.Snapshot, error) {
+	h, whose, other := l.hdr, l.whose, l.other
 	if h.ID == "" {
 		var err error
 		if h, _, err = s.guessHeader(ctx, id); err != nil {
@@ -73,12 +80,26 @@ func (s *Store) salvage(ctx context.Context, id session.ID, l *logScan, check fu
 			if dir == "" {
 				dir = s.dir(sp.ID)
 			}
-			if err := add(&mend{id: sp.ID, dir: dir, from: l.pos.Next, clip: sp.End}); err != nil {
+			m := &mend{id: sp.ID, dir: dir, from: l.pos.Next, clip: sp.End}
+			if whose == sp.ID && dir != s.homes(sp.ID, id)[0] {
+				if m.until, err = s.parted(ctx, h, sp.ID, dir, other, check); err != nil {
+					return nil, err
+				}
+			}
+			if err := add(m); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if err := add(&mend{id: id, dir: s.dir(id), from: h.SeedLength, clip: session.None, empty: h.MayBeEmpty()}); err != nil {
+	own := &mend{s: s, id: id, dir: s.dir(id), from: h.SeedLength, clip: session.None, empty: h.MayBeEmpty()}
+	proofs, err := s.proofs(kin, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := own.atLeast(ctx, proofs); err != nil {
+		return nil, err
+	}
+	if err := add(own); err != nil {
 		return nil, err
 	}
 	return s.snapshot(l, id), nil

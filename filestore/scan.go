@@ -330,3 +330,12 @@ func (it *item) describe() string {
 	}
 	return it.bad.String()
 }
+
+// below returns r without its records from seq on; the link at its end is not known then.
+func (r run) below(seq session.Seq) run {
+	if r.end = max(seq, r.first); len(r.marks) > 0 {
+		g := cut([]segment{{end: r.end, stop: r.stop, marks: r.marks}}, r.end)[0]
+		r.stop, r.marks = g.stop, g.marks
+	}
+	return r
+}

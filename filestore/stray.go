@@ -149,7 +149,7 @@ func (m *mend) strays(ctx context.Context, holes []lack) (map[session.Seq][]stra
 					return
 				}
 			}
-			if failed != nil || raw.Seq < holes[i].First {
+			if failed != nil || raw.Seq < holes[i].First || m.until > 0 && raw.Seq >= m.until {
 				return
 			}
 			if m.check != nil {

@@ -18,6 +18,10 @@ func (s *Store) Verify(ctx context.Context, id session.ID) (*store.Snapshot, err
 	if session.ValidID(id) != nil {
 		return nil, &store.NotFoundError{ID: string(id)}
 	}
+	kin, err := s.kin(ctx) // before the log, which grows
+	if err != nil {
+		return nil, err
+	}
 	var mu sync.Mutex
 	var marked []session.Seq
 	healthy := s.healthy(ctx)
@@ -29,6 +33,9 @@ func (s *Store) Verify(ctx context.Context, id session.ID) (*store.Snapshot, err
 		}
 		return healthy(raw)
 	})
+	if err == nil {
+		err = s.prove(l, kin)
+	}
 	if err != nil {
 		return nil, err
 	}

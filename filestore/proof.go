@@ -1,0 +1,263 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/strandline-dev/strandline/record"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+)
+
+// A log whose end is cut off looks whole: nothing in it says that there was more. Its forks do: each names the last
+// event that it begins with, and that was synced before the fork was made. So who has lost such events is told by
+// the headers of others, and marks them; a fork then finds the mark in the place of the record that it was made at.
+//
+// That holds only while nobody went on behind the cut: who did has other events at these seqs, and they are not
+// the fork's. No link tells them apart, because what the fork's link was made of is gone. What was written behind the cut is
+// newer than the fork: this is the one place where the time of a record decides something. From the first such record on
+// nothing is taken for the fork's.
+
+// proof is what a fork says of the log that it begins with.
+type proof struct {
+	by   session.ID
+	end  session.Seq // of the own part of the other: its records below this were synced
+	made int64       // the time of the fork
+}
+
+// kinship is what the headers of all sessions say, as it was when the directories had these times.
+type kinship struct {
+	list  []relative
+	times [2]time.Time
+}
+
+// kin is relatives for the health check, which asks for every session. What is missing in an answer that is a little
+// old is told by the next one.
+func (s *Store) kin(ctx context.Context) ([]relative, error) {
+	var now kinship
+	for i, dir := range []string{"sessions", "trash"} {
+		if info, err := s.fs.Stat(s.path(dir)); err == nil {
+			now.times[i] = info.ModTime()
+		}
+	}
+	s.mu.Lock()
+	old := s.known
+	s.mu.Unlock()
+	if old != nil && old.times == now.times && !now.times[0].IsZero() {
+		return old.list, nil
+	}
+	var err error
+	if now.list, err = s.relatives(ctx); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.known = &now
+	s.mu.Unlock()
+	return now.list, nil
+}
+
+// forgetKin is called before a header is made anew.
+func (s *Store) forgetKin() {
+	s.mu.Lock()
+	s.known = nil
+	s.mu.Unlock()
+}
+
+// proofs returns what forks say of id. One that has its own copy of what it begins with does not count.
+func (s *Store) proofs(kin []relative, id session.ID) ([]proof, error) {
+	var out []proof
+	for i := range kin {
+		r := &kin[i]
+		_, end, ok := r.part(id)
+		if !ok || r.id == id {
+			continue
+		}
+		names, err := s.segmentNames(filepath.Join(r.dir, inheritedDir, string(id)))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if made, _, ok := s.takenFrom(id, r.parent, r.created); ok && len(names) == 0 {
+			out = append(out, proof{r.id, end, made})
+		}
+	}
+	return out, nil
+}
+
+// takenFrom returns when the part of id in p, which is in a header of that time, was taken from id, and the link at its end: the
+// header of the session that logged the next part says that.
+func (s *Store) takenFrom(id session.ID, p *session.Parent, created int64) (int64, session.Link, bool) {
+	i := slices.IndexFunc(p.Spans, func(sp session.OriginSpan) bool { return sp.ID == id })
+	if i < 0 || i == len(p.Spans)-1 {
+		return created, p.Link, i >= 0
+	}
+	next := p.Spans[i+1].ID
+	for _, dir := range []string{s.dir(next), s.trash(next)} {
+		if h, bad, err := s.readHeader(dir, next); err == nil && bad == nil && h.Parent != nil {
+			return h.CreatedAt, h.Parent.Link, true
+		}
+	}
+	return 0, session.Link{}, false
+}
+
+// newer returns the first seq from from on, below end, whose record is newer than made; end if there is none.
+func (v *view) newer(from, end session.Seq, made int64) (session.Seq, error) {
+	found := end
+	err := v.each(from, min(end, v.n), func(_ *segment, raw *record.Raw) bool {
+		if raw.Time > made {
+			found = raw.Seq
+		}
+		return found == end
+	})
+	return found, err
+}
+
+// floor returns how far the own part of a log, of which v is left, goes at least, and which fork proves that. A fork from before
+// something in v does not count: what it proves is gone for good, and others are in its place.
+func (s *Store) floor(v *view, from session.Seq, proofs []proof) (end session.Seq, by session.ID, err error) {
+	end = v.n
+	for _, p := range proofs {
+		if p.end <= end {
+			continue
+		}
+		if n, err := v.newer(from, p.end, p.made); err != nil {
+			return 0, "", err
+		} else if n == p.end {
+			end, by = p.end, p.by
+		}
+	}
+	return end, by, nil
+}
+
+// uncertain reports whether the log ends in what a dead writer or a loss of power leaves, which is worth asking the forks. One that is
+// cut off between two lines looks like any other, and to ask for each would make opening cost what all sessions do.
+func (l *logScan) uncertain() bool { return l.torn != nil || l.lost != nil }
+
+// prove adds to l, in which nothing is damaged, what forks prove to be gone behind its end.
+func (s *Store) prove(l *logScan, kin []relative) error {
+	if len(l.damage) > 0 || l.unsupported != "" || l.hdr.ID == "" {
+		return nil
+	}
+	proofs, err := s.proofs(kin, l.hdr.ID)
+	if err != nil || len(proofs) == 0 {
+		return err
+	}
+	v := &view{s: s, id: l.hdr.ID, segs: l.segs, n: l.pos.Next}
+	defer v.release()
+	end, by, err := s.floor(v, l.hdr.SeedLength, proofs)
+	if err != nil || end == l.pos.Next {
+		return err
+	}
+	r := store.Range{File: s.dir(l.hdr.ID), First: l.pos.Next, Last: end - 1,
+		Detail: fmt.Sprintf("it ends before event %d, and the fork %s begins with its events up to %d: its end was cut off", l.pos.Next, by, end-1)}
+	if n := len(l.segs); n > 0 && l.segs[n-1].owner == l.hdr.ID {
+		r.File, r.Offset = l.segs[n-1].path, l.segs[n-1].stop
+	}
+	l.lost, l.torn = nil, nil
+	l.hurt(l.hdr.ID, r)
+	return nil
+}
+
+// parted returns from which seq on the records of id in dir are not those that a fork with the header h begins with; the end of its
+// part if they are. other: the link at the end of the part is another one.
+func (s *Store) parted(ctx context.Context, h session.Header, id session.ID, dir string, other bool, check func(*record.Raw) (string, error)) (session.Seq, error) {
+	self := relative{parent: h.Parent}
+	from, end, _ := self.part(id)
+	m := &mend{s: s, id: id, dir: dir, from: from, clip: end, prevLost: true, check: check}
+	if err := m.plan(ctx); err != nil || m.unsupported != "" {
+		return end, err
+	}
+	made, want, ok := s.takenFrom(id, h.Parent, h.CreatedAt)
+	last := m.pieces[len(m.pieces)-1] // up to the end there are records, or marks
+	switch {
+	case ok && !last.lost && last.link == want:
+		return end, nil
+	case !ok && (other || last.lost):
+		return from, nil
+	case !ok:
+		return end, nil
+	}
+	v := m.view()
+	defer v.release()
+	n, err := v.newer(from, end, made)
+	if err == nil && n == end && other && len(m.lost) == 0 {
+		n = from // all of it is there, and it is another log
+	}
+	return n, err
+}
+
+// view returns what m found, to be read.
+func (m *mend) view() *view {
+	v := &view{s: m.s, id: m.id, n: m.from}
+	for _, p := range m.pieces {
+		v.segs, v.n = append(v.segs, p.segment), p.end
+	}
+	return v
+}
+
+// atLeast sets the floor of m by what forks prove.
+func (m *mend) atLeast(ctx context.Context, proofs []proof) error {
+	if len(proofs) == 0 {
+		return nil
+	}
+	trial := *m
+	if err := trial.plan(ctx); err != nil || trial.unsupported != "" {
+		return err
+	}
+	v := trial.view()
+	defer v.release()
+	var err error
+	m.floor, _, err = m.s.floor(v, m.from, proofs)
+	return err
+}
+
+// cutOther takes out of l, in which a part of another session is damaged, what that session wrote when the fork was there.
+func (s *Store) cutOther(l *logScan) error {
+	self := relative{parent: l.hdr.Parent}
+	from, end, ok := self.part(l.whose)
+	n := min(end, l.pos.Next)
+	if !ok || len(l.damage) == 0 || l.owner == l.hdr.ID || n <= from {
+		return nil
+	}
+	until := n
+	if made, _, ok := s.takenFrom(l.whose, l.hdr.Parent, l.hdr.CreatedAt); ok {
+		v := &view{s: s, id: l.hdr.ID, segs: l.segs, n: l.pos.Next}
+		defer v.release()
+		var err error
+		if until, err = v.newer(from, n, made); err != nil {
+			return err
+		}
+	}
+	if until == n && !l.other {
+		return nil
+	}
+	if until == n {
+		until = from
+	}
+	i := sort.Search(len(l.segs), func(i int) bool { return l.segs[i].end >= until })
+	l.segs, l.pos = cut(l.segs[:i+1], until), store.Pos{Next: until}
+	if until == 0 {
+		l.segs = nil
+		return nil
+	}
+	var err error
+	l.pos.Link, l.afterLost, err = s.linkBefore(l.hdr.ID, l.segs, until)
+	return err
+}
+
+// linkBefore returns the link of the record before seq, with which segs end, and whether that is a session/lost.
+func (s *Store) linkBefore(id session.ID, segs []segment, seq session.Seq) (link session.Link, lost bool, err error) {
+	v := &view{s: s, id: id, segs: segs, n: seq}
+	defer v.release()
+	err = v.each(seq-1, seq, func(_ *segment, raw *record.Raw) bool {
+		link, _ = raw.Link()
+		lost = string(raw.Type) == session.TypeLost
+		return true
+	})
+	return link, lost, err
+}

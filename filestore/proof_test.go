@@ -1,0 +1,327 @@
+package filestore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+)
+
+// kin is a session of 30 events in two lives, a fork at 21 of it, and a fork of that at 24.
+type kin struct {
+	s    *Store
+	logs map[session.ID][]session.Event
+}
+
+func newKin(t *testing.T) *kin {
+	k := &kin{openStore(t, t.TempDir(), nil), map[session.ID][]session.Event{}}
+	add := func(id session.ID, w store.Writer, n int) {
+		for range 2 {
+			evs := by(string(id), session.Seq(len(k.logs[id])), n)
+			mustAppend(t, w, evs)
+			mustFlush(t, w)
+			k.logs[id] = append(k.logs[id], evs...)
+		}
+		w.Close()
+	}
+	add(subject, must[store.Writer](t)(k.s.Create(t.Context(), testHeader(subject))), 5)
+	add(subject, must[store.Writer](t)(k.s.Open(t.Context(), subject)), 10)
+	from := subject
+	for i, id := range []session.ID{"child", "grandchild"} {
+		cut := session.Seq(21 + 3*i)
+		src, _, err := k.s.readHeader(k.s.dir(from), from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := testHeader(id)
+		h.Kind, h.SeedLength, h.CreatedAt = session.KindFork, cut+1, h.CreatedAt+100
+		h.Parent = &session.Parent{ID: from, Seq: cut, Link: must[session.Link](t)(k.s.LinkAt(t.Context(), from, cut)), Spans: src.Spans(cut + 1)}
+		own := by(string(id), cut+1, 2)
+		if err := k.s.CreateFork(t.Context(), h, own); err != nil {
+			t.Fatal(err)
+		}
+		k.logs[id] = append(slices.Clone(k.logs[from][:cut+1]), own...)
+		add(id, must[store.Writer](t)(k.s.Open(t.Context(), id)), 3)
+		from = id
+	}
+	return k
+}
+
+// healthy checks that all of the events of id are there or marked, and returns how many are marked.
+func (k *kin) healthy(t *testing.T, at string, id session.ID) int {
+	t.Helper()
+	v := must[*store.Snapshot](t)(k.s.Verify(t.Context(), id))
+	defer v.Close()
+	if len(v.Damage) > 0 || v.Prefix.Len() < session.Seq(len(k.logs[id])) {
+		t.Fatalf("%s: %s has %d events, want %d, damage %v", at, id, v.Prefix.Len(), len(k.logs[id]), v.Damage)
+	}
+	return wantMended(t, at, collect(t, v.Prefix)[:len(k.logs[id])], k.logs[id])
+}
+
+func damage(t *testing.T, s *Store, id session.ID) string {
+	t.Helper()
+	v := must[*store.Snapshot](t)(s.Verify(t.Context(), id))
+	defer v.Close()
+	if len(v.Damage) == 0 {
+		return ""
+	}
+	return v.Damage[0].Detail
+}
+
+// The end of a session is cut off: nothing in its own files says so, its forks do. Whatever is cut, a repair of the session, and of
+// nothing else, makes all of them whole again.
+func TestForkProvesWhatWasCut(t *testing.T) {
+	k := newKin(t)
+	path := filepath.Join(k.s.dir(subject), segmentName(10))
+	k.first(t)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := []int{}
+	for i, c := range text {
+		if c == '\n' {
+			at = append(at, i, i+1)
+		}
+	}
+	for _, cut := range append(at, 0, 1, 100, len(text)/2, len(text)-30) {
+		what := fmt.Sprintf("cut at %d of %d", cut, len(text))
+		os.RemoveAll(filepath.Join(k.s.dir(subject), damagedName))
+		reset(t, path, text[:cut])
+		if err := os.WriteFile(filepath.Join(k.s.dir(subject), segmentName(0)), k.first(t), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		whole := 9 + strings.Count(string(text[:cut]), "\n")
+		why := damage(t, k.s, subject)
+		if whole >= 22 {
+			if why != "" {
+				t.Fatalf("%s: %s", what, why)
+			}
+			continue
+		}
+		if why == "" || whole > 10 && !strings.Contains(why, "child begins with its events up to 21") {
+			t.Fatalf("%s: %d events are left, and the health check says %q", what, whole, why)
+		}
+		for _, id := range []session.ID{"child", "grandchild"} {
+			var de *store.DamagedError
+			if _, err := k.s.Repair(t.Context(), id, false); !errors.As(err, &de) || de.Owner != subject {
+				t.Fatalf("%s: repair of %s: %v", what, id, err)
+			}
+		}
+		rep, _ := repaired(t, k.s, what, subject, append(k.logs[subject][:30:30], by("later", 22, 10)...))
+		if n := store.Records(rep.Lost); n != 22-max(whole, 10) {
+			t.Fatalf("%s: %d are lost: %v", what, n, rep.Lost)
+		}
+		for _, id := range []session.ID{"child", "grandchild"} {
+			if n := k.healthy(t, what, id); n != store.Records(rep.Lost) {
+				t.Fatalf("%s: %d of %s are lost", what, n, id)
+			}
+		}
+	}
+}
+
+// first is the text of the subject's first segment.
+func (k *kin) first(t *testing.T) []byte {
+	t.Helper()
+	if k.logs["first"] == nil {
+		b, err := os.ReadFile(filepath.Join(k.s.dir(subject), segmentName(0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.logs["first"] = []session.Event{{Data: b}}
+	}
+	return k.logs["first"][0].Data
+}
+
+// A session whose end was cut off goes on with other events. They are not the events that its forks begin with, and are never returned for
+// them; each fork gets a copy of what is certain, and the session is left as it is.
+func TestForkOfWhatWentOn(t *testing.T) {
+	for _, more := range []int{1, 3, 5, 9, 30} { // up to below the fork, to it, and behind it
+		t.Run(fmt.Sprint(more), func(t *testing.T) {
+			k := newKin(t)
+			path := filepath.Join(k.s.dir(subject), segmentName(10))
+			text, _ := os.ReadFile(path)
+			lines := strings.SplitAfter(string(text), "\n")
+			if err := os.WriteFile(path, []byte(strings.Join(lines[:8], "")), 0o600); err != nil { // 17 events
+				t.Fatal(err)
+			}
+			w := must[store.Writer](t)(k.s.Open(t.Context(), subject))
+			other := by("other", 17, more)
+			for i := range other {
+				other[i].Time += 1000
+			}
+			mustAppend(t, w, other)
+			mustFlush(t, w)
+			w.Close()
+			now := append(k.logs[subject][:17:17], other...)
+			if why := damage(t, k.s, subject); why != "" {
+				t.Fatalf("what went on is not damaged: %s", why)
+			}
+			for _, id := range []session.ID{"grandchild", "child"} {
+				got, _ := readEvents(t, k.s, id)
+				wantMended(t, "read before the repair", got, k.logs[id])
+				sal := must[*store.Snapshot](t)(k.s.Salvage(t.Context(), id))
+				wantMended(t, "shown before the repair", collect(t, sal.Prefix), k.logs[id])
+				sal.Close()
+				dry := must[store.Repair](t)(k.s.Repair(t.Context(), id, true))
+				rep := must[store.Repair](t)(k.s.Repair(t.Context(), id, false))
+				if want := []store.Span{{First: 17, Last: 21}}; !slices.Equal(rep.Lost, want) || !slices.Equal(dry.Lost, want) {
+					t.Fatalf("%s: lost %v, dry run %v", id, rep.Lost, dry.Lost)
+				}
+				if n := k.healthy(t, "repaired", id); n != 5 {
+					t.Fatalf("%s: %d lost", id, n)
+				}
+				w := must[store.Writer](t)(k.s.Open(t.Context(), id))
+				next := by("later", w.Opened().Pos.Next, 1)
+				mustAppend(t, w, next)
+				mustFlush(t, w)
+				w.Close()
+				k.logs[id] = append(k.logs[id], next...)
+			}
+			if rep := must[store.Repair](t)(k.s.Repair(t.Context(), subject, false)); rep.Damage != nil {
+				t.Fatalf("%+v", rep)
+			}
+			got, _ := readEvents(t, k.s, subject)
+			wantEvents(t, got, now)
+			// A fork of the fork, and a purge, keep the copy.
+			src, _, err := k.s.readHeader(k.s.dir("child"), "child")
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := must[session.Header](t)(childHeader(t.Context(), k.s, src, "late", 26))
+			if err := k.s.CreateFork(t.Context(), h, by("late", 27, 1)); err != nil {
+				t.Fatal(err)
+			}
+			k.logs["late"] = append(k.logs["child"][:27:27], by("late", 27, 1)...)
+			if err := k.s.Trash(t.Context(), subject); err != nil {
+				t.Fatal(err)
+			}
+			if p := k.s.Purge(t.Context(), []session.ID{subject}); p[0].Err != nil {
+				t.Fatal(p[0].Err)
+			}
+			for _, id := range []session.ID{"child", "grandchild", "late"} {
+				k.healthy(t, "purged", id)
+			}
+		})
+	}
+}
+
+// A mark at the fork point does not make what was written behind a cut the fork's.
+func TestMarkAtTheForkPoint(t *testing.T) {
+	k := newKin(t)
+	path := filepath.Join(k.s.dir(subject), segmentName(10))
+	text, _ := os.ReadFile(path)
+	lines := strings.SplitAfter(string(text), "\n")
+	if err := os.WriteFile(path, []byte(strings.Join(lines[:8], "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := must[store.Writer](t)(k.s.Open(t.Context(), subject))
+	other := by("other", 17, 9)
+	for i := range other {
+		other[i].Time += 1000
+	}
+	mustAppend(t, w, other[:6])
+	mustFlush(t, w)
+	mustAppend(t, w, other[6:])
+	mustFlush(t, w)
+	w.Close()
+	path = filepath.Join(k.s.dir(subject), segmentName(17))
+	b, _ := os.ReadFile(path)
+	at := strings.Index(string(b), `"seq":21,`) // the record at the fork point, and it is another
+	b[at+20] ^= 1
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	must[store.Repair](t)(k.s.Repair(t.Context(), subject, false))
+	for _, id := range []session.ID{"grandchild", "child"} {
+		got, snap := readEvents(t, k.s, id)
+		if wantMended(t, "read", got, k.logs[id]); len(snap.Damage) == 0 {
+			t.Fatalf("%s is taken for whole", id)
+		}
+		must[store.Repair](t)(k.s.Repair(t.Context(), id, false))
+	}
+	for _, id := range []session.ID{"child", "grandchild"} {
+		if n := k.healthy(t, "repaired", id); n != 5 {
+			t.Fatalf("%d of %s are lost", n, id)
+		}
+	}
+	if why := damage(t, k.s, subject); why != "" {
+		t.Fatal(why)
+	}
+}
+
+// What a purged parent left to its fork is the fork's: it repairs that itself.
+func TestInheritedRepaired(t *testing.T) {
+	for name, hurt := range map[string]func(lines []string) string{
+		"a record": func(l []string) string {
+			l[3] = strings.Replace(l[3], "subject", "sabject", 1)
+			return strings.Join(l, "")
+		},
+		"the first": func(l []string) string {
+			l[1] = strings.Replace(l[1], "subject", "sabject", 1)
+			return strings.Join(l, "")
+		},
+		"the last":      func(l []string) string { return strings.Join(l[:len(l)-2], "") },
+		"the head":      func(l []string) string { l[0] = "x" + l[0]; return strings.Join(l, "") },
+		"all behind it": func(l []string) string { return l[0] },
+		"all":           func(l []string) string { return "" },
+		"cut":           func(l []string) string { return strings.Join(l[:4], "") + l[4][:30] },
+	} {
+		for _, file := range []session.Seq{0, 10} {
+			t.Run(fmt.Sprintf("%s of %d", name, file), func(t *testing.T) {
+				k := newKin(t)
+				if err := k.s.Trash(t.Context(), subject); err != nil {
+					t.Fatal(err)
+				}
+				if p := k.s.Purge(t.Context(), []session.ID{subject}); p[0].Err != nil {
+					t.Fatal(p[0].Err)
+				}
+				path := filepath.Join(k.s.dir("child"), inheritedDir, string(subject), segmentName(file))
+				b, _ := os.ReadFile(path)
+				os.Remove(path) // the other fork has it too
+				b = []byte(hurt(strings.SplitAfter(string(b), "\n")))
+				if err := os.WriteFile(path, b, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				var de *store.DamagedError
+				if _, err := k.s.Open(t.Context(), "child"); !errors.As(err, &de) || de.Owner != "child" {
+					t.Fatalf("open: %v", err)
+				}
+				rep, _ := repaired(t, k.s, name, "child", append(slices.Clone(k.logs["child"]), by("later", session.Seq(len(k.logs["child"])), 3)...))
+				if (len(rep.Lost) == 0) != (name == "the head") {
+					t.Fatalf("%+v", rep)
+				}
+				k.healthy(t, name, "grandchild")
+			})
+		}
+	}
+}
+
+// What a writer leaves when it dies is passed over by the next life, unless a fork proves that there was more.
+func TestTornBelowAFork(t *testing.T) {
+	k := newKin(t)
+	k.first(t)
+	path := filepath.Join(k.s.dir(subject), segmentName(10))
+	text, _ := os.ReadFile(path)
+	lines := strings.SplitAfter(string(text), "\n")
+	for n, want := range map[int]bool{14: true, 15: false} { // lines, the last of which is cut: 22 events and the first line are 13
+		reset(t, path, []byte(strings.Join(lines[:n-2], "")+lines[n-2][:20]))
+		if err := os.WriteFile(filepath.Join(k.s.dir(subject), segmentName(0)), k.first(t), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, snap := readEvents(t, k.s, subject)
+		w, err := k.s.Open(t.Context(), subject)
+		if want != errors.Is(err, store.ErrDamaged) || want != (len(snap.Damage) > 0) {
+			t.Errorf("%d lines: open: %v, read: %v", n, err, snap.Damage)
+		}
+		if err == nil {
+			w.Close()
+		}
+	}
+}
