@@ -229,9 +229,9 @@ class Log:
 
     def home(self, ident):
         for d in (
+            os.path.join(self.dir, "inherited", ident),
             os.path.join(self.root, "sessions", ident),
             os.path.join(self.root, "trash", ident),
-            os.path.join(self.dir, "inherited", ident),
         ):
             if os.path.isdir(d) and segments(d):
                 return d

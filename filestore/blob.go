@@ -39,7 +39,9 @@ func (s *Store) lockStore(ctx context.Context, exclusive bool) (vfs.File, error)
 		if ok && err == nil {
 			return f, nil
 		}
-		if err == nil {
+		if info, serr := f.Stat(); err != nil && serr == nil && !info.Mode().IsRegular() {
+			err = &store.ReadOnlyError{Path: s.root, Cause: &notFileError{s.path(lockName), info.Mode()}}
+		} else if err == nil {
 			err = vfs.Wait(ctx, 5*time.Millisecond)
 		} else {
 			err = &store.ReadOnlyError{Path: s.root, Cause: fmt.Errorf("file locks do not work here: %w", err)}
