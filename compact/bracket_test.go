@@ -2,7 +2,9 @@ package compact_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/strandline-dev/strandline/compact"
+	"github.com/strandline-dev/strandline/filestore"
 	"github.com/strandline-dev/strandline/keeper"
 	"github.com/strandline-dev/strandline/live"
 	"github.com/strandline-dev/strandline/llm"
@@ -23,14 +26,34 @@ import (
 // stored is a store with one session in it, and the means to pick it up.
 type stored struct {
 	t   rapid.TB
-	mem *memstore.Store
+	mem store.Store
 	k   *keeper.Keeper
 	ids int
 }
 
 func newStored(t rapid.TB, h session.Header, evs session.Events) *stored {
 	t.Helper()
-	s := &stored{t: t, mem: memstore.New(memstore.Options{Now: func() time.Time { return time.UnixMilli(1) }, Program: "test", PID: 1})}
+	return storedIn(t, memstore.New(memstore.Options{Now: func() time.Time { return time.UnixMilli(1) }, Program: "test", PID: 1}), h, evs)
+}
+
+// onFiles is a store of files.
+func onFiles(t *testing.T) store.Store {
+	t.Helper()
+	st, err := filestore.Open(t.TempDir(), filestore.Options{Now: time.Now, Rand: rand.Reader, Program: "test", PID: os.Getpid()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return st
+}
+
+func storedIn(t rapid.TB, in store.Store, h session.Header, evs session.Events) *stored {
+	t.Helper()
+	s := &stored{t: t, mem: in}
 	ctx := context.Background()
 	w, err := s.mem.Create(ctx, h)
 	if err != nil {
@@ -160,86 +183,94 @@ func TestKilledInTheMiddle(t *testing.T) {
 		evs, start := wholeLog(t, kind)
 		for keep := start + 1; keep <= len(evs); keep++ {
 			for name, open := range paths {
+				if keep == start+1 { // nothing but the open start: on files too
+					t.Run(fmt.Sprintf("files/%s/%s", kind, name), func(t *testing.T) {
+						killedInTheMiddle(t, storedIn(t, onFiles(t), header("s-1111"), evs[:keep]), kind, name, open, evs, keep)
+					})
+				}
 				t.Run(fmt.Sprintf("%s/%d %s/%s", kind, keep, strings.ReplaceAll(evs[keep-1].Type, "/", "-"), name), func(t *testing.T) {
-					if kind == "in a turn" && strings.HasPrefix(name, "6") {
-						t.Skip("a bare create takes an open turn as it is")
-					}
-					st := newStored(t, header("s-1111"), evs[:keep])
-					cut, err := session.Fold(header("s-1111"), registry(t), evs[:keep])
-					if err != nil {
-						t.Fatal(err)
-					}
-					if b := cut.Brackets(cut.Next()); keep < len(evs) && b[len(b)-1].State != session.BracketDead {
-						t.Errorf("nobody holds it, and it reads %+v", b[len(b)-1])
-					}
-					for range 2 { // reopened twice without work
-						s, leave := open(st, "s-1111")
-						_ = s
-						leave()
-						if strings.HasPrefix(name, "6") {
-							break
-						}
-						st.restart()
-					}
-					if got := st.events("s-1111"); len(got) != keep {
-						t.Fatalf("looking wrote %d events", len(got)-keep)
-					}
-					st.restart()
-					s, leave := open(st, "s-1111")
-					w := over(t, s)
-					for _, b := range s.State().Brackets(s.FirstLiveSeq()) {
-						if b.State == session.BracketLive {
-							t.Errorf("it is live: %+v", b)
-						}
-					}
-					before := w.view()
-					rep := w.compact()
-					if rep.Outcome != compact.Done {
-						t.Errorf("%+v", rep)
-					}
-					after := w.view()
-					id := s.ID()
-					leave()
-					// What is stored says the same to whoever has nothing else: an open start below the last boundary is
-					// dead, and is not closed by anybody.
-					got := st.events(id)
-					starts, ends := 0, 0
-					for _, ev := range got {
-						switch ev.Type {
-						case compact.TypeStart:
-							starts++
-							inherited, err := session.Inherited(got, ev.Seq)
-							if err != nil || inherited != (int(ev.Seq) < keep) {
-								t.Errorf("seq %d inherited: %v %v", ev.Seq, inherited, err)
-							}
-						case compact.TypeEnd:
-							ends++
-						}
-					}
-					open := 0
-					if keep < len(evs) {
-						open = 1
-					}
-					if starts-ends != open {
-						t.Errorf("%d starts, %d ends", starts, ends)
-					}
-					// The view after a restart is the view before it, and an undo brings the one of before the compaction.
-					st.restart()
-					again, leave := st.resume(id)
-					if d := cmp.Diff(after, viewOf(t, again)); d != "" {
-						t.Errorf("the view after a restart: %s", d)
-					}
-					if _, _, err := over(t, again).c.Undo(again); err != nil {
-						t.Fatal(err)
-					}
-					if d := cmp.Diff(before, viewOf(t, again)); d != "" {
-						t.Errorf("undone: %s", d)
-					}
-					leave()
+					killedInTheMiddle(t, newStored(t, header("s-1111"), evs[:keep]), kind, name, open, evs, keep)
 				})
 			}
 		}
 	}
+}
+
+func killedInTheMiddle(t *testing.T, st *stored, kind, name string, begin func(*stored, session.ID) (*session.Session, func()), evs session.Events, keep int) {
+	if kind == "in a turn" && strings.HasPrefix(name, "6") {
+		t.Skip("a bare create takes an open turn as it is")
+	}
+	cut, err := session.Fold(header("s-1111"), registry(t), evs[:keep])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := cut.Brackets(cut.Next()); keep < len(evs) && b[len(b)-1].State != session.BracketDead {
+		t.Errorf("nobody holds it, and it reads %+v", b[len(b)-1])
+	}
+	for range 2 { // reopened twice without work
+		s, leave := begin(st, "s-1111")
+		_ = s
+		leave()
+		if strings.HasPrefix(name, "6") {
+			break
+		}
+		st.restart()
+	}
+	if got := st.events("s-1111"); len(got) != keep {
+		t.Fatalf("looking wrote %d events", len(got)-keep)
+	}
+	st.restart()
+	s, leave := begin(st, "s-1111")
+	w := over(t, s)
+	for _, b := range s.State().Brackets(s.FirstLiveSeq()) {
+		if b.State == session.BracketLive {
+			t.Errorf("it is live: %+v", b)
+		}
+	}
+	before := w.view()
+	rep := w.compact()
+	if rep.Outcome != compact.Done {
+		t.Errorf("%+v", rep)
+	}
+	after := w.view()
+	id := s.ID()
+	leave()
+	// What is stored says the same to whoever has nothing else: an open start below the last boundary is
+	// dead, and is not closed by anybody.
+	got := st.events(id)
+	starts, ends := 0, 0
+	for _, ev := range got {
+		switch ev.Type {
+		case compact.TypeStart:
+			starts++
+			inherited, err := session.Inherited(got, ev.Seq)
+			if err != nil || inherited != (int(ev.Seq) < keep) {
+				t.Errorf("seq %d inherited: %v %v", ev.Seq, inherited, err)
+			}
+		case compact.TypeEnd:
+			ends++
+		}
+	}
+	open := 0
+	if keep < len(evs) {
+		open = 1
+	}
+	if starts-ends != open {
+		t.Errorf("%d starts, %d ends", starts, ends)
+	}
+	// The view after a restart is the view before it, and an undo brings the one of before the compaction.
+	st.restart()
+	again, leave := st.resume(id)
+	if d := cmp.Diff(after, viewOf(t, again)); d != "" {
+		t.Errorf("the view after a restart: %s", d)
+	}
+	if _, _, err := over(t, again).c.Undo(again); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(before, viewOf(t, again)); d != "" {
+		t.Errorf("undone: %s", d)
+	}
+	leave()
 }
 
 // A fork of a session that is being compacted is free, as fork and as subagent, and the parent goes on undisturbed.

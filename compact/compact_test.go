@@ -3,6 +3,7 @@ package compact_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -381,5 +382,45 @@ func TestSettings(t *testing.T) {
 		if s.Check() == nil {
 			t.Errorf("%+v", s)
 		}
+	}
+}
+
+// A compaction after one that was undone is made of the originals, and can be undone as well.
+func TestAfterUndo(t *testing.T) {
+	w := newWorld(t, session.Seed{})
+	w.fill(10)
+	w.model.play = says("the first summary")
+	w.compact()
+	w.turn("behind it", "fine")
+	if _, _, err := w.c.Undo(w.s); err != nil {
+		t.Fatal(err)
+	}
+	whole := w.view()
+	w.model.play = says("the second summary")
+	w.compact()
+	told := ""
+	for _, m := range w.model.asked[1].Messages {
+		told += m.PlainText()
+	}
+	shown := ""
+	for _, m := range w.view() {
+		shown += m.PlainText()
+	}
+	for i := range 10 {
+		if n := strings.Count(told+shown, fmt.Sprintf("question %d ", i)); n != 1 {
+			t.Errorf("question %d is told or shown %d times", i, n)
+		}
+	}
+	if strings.Contains(told+shown, "the first summary") || !strings.Contains(shown, "the second summary") || !strings.Contains(shown, "behind it") {
+		t.Errorf("told %.300s, shown %s", told, shown)
+	}
+	if _, _, err := w.c.Undo(w.s); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(whole, w.view()); d != "" {
+		t.Error(d)
+	}
+	if _, _, err := w.c.Undo(w.s); !errors.Is(err, compact.ErrNoCompaction) {
+		t.Errorf("a third undo: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package compact_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/strandline-dev/strandline/llm"
 	"github.com/strandline-dev/strandline/message"
 	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
 )
 
 func afterFunc(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
@@ -24,8 +26,9 @@ type history struct {
 	*world
 	r     *rapid.T
 	words int
-	asked map[string]string // what a compaction was told, by its id
-	cut   map[string]bool   // of them, those whose request had no room for all
+	asked map[string]string                 // what a compaction was told, by its id
+	cut   map[string]bool                   // of them, those whose request had no room for all
+	views map[session.Seq][]message.Message // what was shown when the log ended at a closed turn or behind a change
 	lives int
 }
 
@@ -137,6 +140,7 @@ func (h *history) act() {
 		cut := rapid.IntRange(max(1, len(evs)-12), len(evs)).Draw(h.r, "cut")
 		h.note()
 		h.open(evs[:cut:cut], h.s.ID())
+		maps.DeleteFunc(h.views, func(at session.Seq, _ []message.Message) bool { return int(at) >= cut })
 	case 9:
 		evs := events(h.r, h.s.Events())
 		st := h.s.State()
@@ -165,6 +169,11 @@ func (h *history) note() {
 // check holds the log against what is promised.
 func (h *history) check() {
 	view := h.view()
+	if last := h.s.Len() - 1; last >= 0 {
+		if ev, err := h.s.At(last); err == nil && (ev.Type == session.TypeTurnEnd || ev.Type == compact.TypeEnd || ev.Type == session.TypeRestore) && h.job.Turn == 0 {
+			h.views[last] = view
+		}
+	}
 	var text strings.Builder
 	for _, m := range view {
 		text.WriteString(m.PlainText())
@@ -239,15 +248,36 @@ func (h *history) check() {
 	}
 }
 
+// forks forks the log wherever a view of it was kept: the fork shows the same.
+func (h *history) forks() {
+	if h.s.Len() == 0 {
+		return
+	}
+	st := newStored(h.r, header("forked"), events(h.r, h.s.Events()))
+	for at, want := range h.views {
+		f, err := st.k.Fork(context.Background(), "forked", store.ForkOptions{At: &at})
+		if err != nil {
+			h.r.Fatalf("fork at %d: %v", at, err)
+		}
+		child, leave := st.resume(f.ID)
+		if d := cmp.Diff(want, viewOf(h.r, child)); d != "" {
+			h.r.Fatalf("a fork at %d: %s", at, d)
+		}
+		leave()
+	}
+}
+
 // TestHistories is the promise of the package over random logs: compactions that go well and badly, undos, kills at any
 // event, resumes and forks.
 func TestHistories(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		h := &history{r: r, asked: map[string]string{}, cut: map[string]bool{}}
+		h.views = map[session.Seq][]message.Message{}
 		h.open(nil, "s-1111")
 		for range rapid.IntRange(3, 16).Draw(r, "acts") {
 			h.act()
 			h.check()
 		}
+		h.forks()
 	})
 }

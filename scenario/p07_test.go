@@ -279,7 +279,54 @@ func TestCompactionIsCounted(t *testing.T) {
 	if u := decode[told](t, r.out).Usage; u != (usage{510, 8}) {
 		t.Errorf("the run tells %+v", u)
 	}
-	if u := decode[told](t, b.ok("show", id, "--stat", "--json").out).Usage; u != (usage{510, 8}) {
-		t.Errorf("the session tells %+v", u)
+	totals := func(what, id string) {
+		t.Helper()
+		if u := decode[told](t, b.ok("show", id, "--stat", "--json").out).Usage; u != (usage{510, 8}) {
+			t.Errorf("%s: the session tells %+v", what, u)
+		}
 	}
+	totals("compacted", id)
+	b.ok("compact", id, "--undo") // what was spent stays spent
+	totals("undone", id)
+	totals("forked", decode[forked](t, b.ok("fork", id, "--json").out).ID)
+	b.ok(b.compactArgs(id, summary(say("again")))...)
+	totals("compacted again, by one that tells nothing", id)
+}
+
+// Two processes ask for a compaction at the same moment: whoever comes second is told that the session is held, and
+// nothing is broken.
+func TestCompactRace(t *testing.T) {
+	const id = "raced-talk"
+	b := newBox(t)
+	b.longTalk(id, 40)
+	for round := range 3 {
+		slow := summary(say(fmt.Sprintf("summary %d", round)))
+		slow.DelayMs = 150
+		var procs []*proc
+		for range 2 {
+			procs = append(procs, b.start(b.compactArgs(id, slow)...))
+		}
+		done := 0
+		for _, p := range procs {
+			switch code := p.wait(); {
+			case code == 0:
+				done++
+			case code != 3 || !strings.Contains(p.errs.String(), "held by"):
+				t.Errorf("exit code %d: %s", code, p.errs)
+			}
+		}
+		if done == 0 {
+			t.Error("both were refused")
+		}
+		for _, st := range b.bracketStates(id) {
+			if st != "closed" {
+				t.Errorf("round %d: %v", round, b.bracketStates(id))
+			}
+		}
+		if err := checkView(b.view(id)); err != nil {
+			t.Error(err)
+		}
+		b.ok(b.runArgs(strings.Repeat("more to say ", 400), []line{say("yes")}, "--session", id)...)
+	}
+	b.doctor(id)
 }

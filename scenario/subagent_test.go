@@ -1,6 +1,8 @@
 package scenario
 
 import (
+	"context"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -84,5 +86,100 @@ func TestKilledWithSubagents(t *testing.T) {
 	}
 	if n := strings.Count(b.ok("show", id, "--events").out, `"type":"subagent/end"`); n != 2 {
 		t.Errorf("%d ends", n)
+	}
+}
+
+// Subagents that live are stated again, in the harness's own words, behind a compaction; their own logs and that of the
+// parent can be followed meanwhile.
+func TestSubagentsAreStatedAgain(t *testing.T) {
+	b := newBox(t)
+	lines := []line{
+		say(strings.Repeat("well ", 400)), say(strings.Repeat("so be it ", 400)),
+		use(call{"task", map[string]any{"prompt": "count the grains", "background": true, "name": "a", "description": "grains"}}),
+		{Purpose: "subagent/a", ToolCalls: []call{bash("echo one >> " + b.file("one"))}},
+		{Purpose: "subagent/a", Hang: true},
+		say("it runs"), summary(say("they talked")), say("still at it"),
+	}
+	cmd := b.command(context.Background(), "chat", "--script", b.script(lines...), "--cwd", b.ws, "--approve", "yolo")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startCmd(t, cmd)
+	write := func(text string) {
+		t.Helper()
+		if _, err := io.WriteString(in, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first\nsecond\ndelegate\n")
+	p.until("it runs")
+	id := decodeLines[child](t, b.ok("ls", "--json", "--project", b.ws).out)[0].ID
+	kid := b.children(id)[0].ID
+	ofChild, ofParent := b.start("tail", kid, "--from", "0", "--events"), b.start("tail", id, "--from", "0", "--events")
+	ofChild.until("count the grains")
+	ofChild.until("echo one")
+	ofParent.until(`"childId":"` + kid + `"`)
+	write("/compact\nand now?\n")
+	p.until("still at it")
+	ofParent.until(`"compact/end"`)
+	stated := ofParent.until("Your subagents that are not done yet")
+	if !strings.Contains(stated, kid+": runs (grains)") {
+		t.Errorf("stated: %s", stated)
+	}
+	ofParent.until("still at it")
+	if text := b.viewText(id); strings.Contains(text, "so be it so be it") || strings.Count(text, kid+": runs (grains)") != 1 {
+		t.Errorf("the view: %.3000s", text)
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.wait(); code != 0 {
+		t.Errorf("exit code %d: %s", code, p.errs)
+	}
+	ofChild.until(`"turn/end"`)
+	ofParent.until(`"subagent/end"`)
+	for _, f := range []*proc{ofChild, ofParent} {
+		_ = f.cmd.Process.Signal(os.Interrupt)
+		if code := f.wait(); code != 0 {
+			t.Errorf("tail: exit code %d: %s", code, f.errs)
+		}
+	}
+}
+
+// A subagent whose lock another process holds runs there: its parent does not settle it, until it is let go.
+func TestSubagentHeldElsewhere(t *testing.T) {
+	b := newBox(t)
+	lines := []line{
+		use(call{"task", map[string]any{"prompt": "first", "name": "a"}}),
+		{Purpose: "subagent/a", ToolCalls: []call{bash("echo one >> " + b.file("one"))}},
+		{Purpose: "subagent/a", Hang: true},
+	}
+	p := b.start("run", "delegate", "--script", b.script(lines...), "--cwd", b.ws, "--approve", "yolo", "--output", "stream-json")
+	p.until(`"type":"subagent/start"`)
+	for deadline := time.Now().Add(patience); ; {
+		if text, err := os.ReadFile(b.file("one")); err == nil && len(text) > 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the subagent does not work")
+		}
+		spin(1_000_000)
+	}
+	p.kill()
+	p.wait()
+	id := decodeLines[child](t, b.ok("ls", "--json", "--project", b.ws).out)[0].ID
+	kid := b.children(id)[0].ID
+	holder := b.start("run", "finish it", "--session", kid, "--output", "stream-json", "--cwd", b.ws, "--script", b.script(line{Purpose: "subagent/a", Hang: true}))
+	holder.until(`"type":"step/start"`)
+	b.ok("run", "go on", "--session", id, "--script", b.script(say("I see")), "--approve", "yolo")
+	if c := b.children(id); c[0].Outcome != "" {
+		t.Fatalf("settled while another process runs it: %+v", c)
+	}
+	_ = holder.cmd.Process.Signal(os.Interrupt)
+	holder.wait()
+	b.ok("run", "and now?", "--session", id, "--script", b.script(say("yes")), "--approve", "yolo")
+	if c := b.children(id); c[0].Outcome != "cancelled" {
+		t.Errorf("%+v", c)
 	}
 }
