@@ -20,7 +20,7 @@ import (
 func (a *App) newKeeper() *keeper.Keeper {
 	host, _ := os.Hostname()
 	return keeper.New(a.Store, live.New(), keeper.Options{
-		Now: Now, NewID: NewID, Registry: a.Registry, Path: a.Root,
+		Now: Now, NewID: NewID, Registry: a.Registry, Path: a.Root, CheckFold: checkFold,
 		Holder: store.Holder{PID: os.Getpid(), Host: host, Program: program()},
 		Link: func(prev session.Link, ev session.Event) (session.Link, error) {
 			data, err := record.Externalize(ev.Data, record.BlobLimit, func(raw []byte) (string, error) { return record.BlobName(raw), nil })

@@ -51,7 +51,8 @@ type Health struct {
 	Requests *Requests `json:"requests,omitzero"` // nil: not asked for
 }
 
-// Doctor verifies a session and says what a person should know of it. It changes nothing.
+// Doctor verifies a session and says what a person should know of it. It changes nothing but what is derived: wrong
+// checkpoints are removed.
 func (a *App) Doctor(ctx context.Context, id session.ID) (Health, error) {
 	h := Health{ID: id, State: store.StateOK, Problems: []Problem{}, Brackets: []Bracket{}, OpenCalls: []OpenCall{}, Notes: []Note{}, VerifiedTo: session.None,
 		Lost: []store.Span{}, Originals: []string{}}
@@ -78,6 +79,9 @@ func (a *App) Doctor(ctx context.Context, id session.ID) (Health, error) {
 		h.problem(Problem{Kind: "damage", Seq: session.None, Detail: err.Error()})
 		return h, ctx.Err()
 	}
+	if err := a.checkFolds(ctx, &h, snap); err != nil {
+		return h, err
+	}
 	if types := ins.State.Unknown(); len(types) > 0 && !unsupported {
 		h.problem(Problem{Kind: "unsupported", Seq: session.None, Detail: (&session.UnsupportedError{Types: types}).Reason()})
 	}
@@ -87,6 +91,19 @@ func (a *App) Doctor(ctx context.Context, id session.ID) (Health, error) {
 	}
 	slices.SortStableFunc(h.Notes, func(a, b Note) int { return cmp.Compare(a.Seq, b.Seq) })
 	return h, nil
+}
+
+// checkFolds compares the checkpoints of a healthy session with its log. They are derived: a wrong one is removed.
+func (a *App) checkFolds(ctx context.Context, h *Health, snap *store.Snapshot) error {
+	st, ok := a.Store.(store.Checkpoints)
+	if !ok || len(h.Problems) > 0 {
+		return nil
+	}
+	wrong, err := store.WrongCheckpoints(ctx, st, snap, a.Registry)
+	for _, seq := range wrong {
+		h.note("checkpoint", seq, "a checkpoint in the cache is not what the events before it fold to; nothing is lost, and it is removed")
+	}
+	return err
 }
 
 // Repair is what a repair did, or would do.

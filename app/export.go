@@ -51,7 +51,7 @@ func (a *App) Export(ctx context.Context, id session.ID, o ExportOptions, w io.W
 		}
 		return export.JSONL(ctx, w, a.source(snap, o))
 	}
-	ins, err := a.Inspect(ctx, id, nil)
+	ins, err := a.InspectWhole(ctx, id, nil)
 	if err != nil {
 		return export.Report{}, err
 	}

@@ -24,10 +24,29 @@ type Inspection struct {
 	Base session.Seq
 }
 
-// Inspect reads a session; of a damaged one also what is behind the damage, with a mark for each event that is
-// missing. at, if not nil, is the last event to be looked at.
+// Inspect reads a session behind its checkpoint, if there is one: earlier events are read when they are asked for, and
+// only then damage is met there (a *store.DamagedError; see InspectWhole). at, if not nil, is the last event to be
+// looked at.
 func (a *App) Inspect(ctx context.Context, id session.ID, at *session.Seq) (*Inspection, error) {
-	snap, stat, err := store.ReadSettled(ctx, a.Store, id, a.Store.Read)
+	return a.inspectBy(ctx, id, at, func(ctx context.Context, id session.ID) (*store.Snapshot, error) {
+		snap, err := store.ReadTail(ctx, a.Store, id)
+		if err == nil && checkFold() {
+			if err := store.CheckFold(snap, a.Registry); err != nil && !errors.Is(err, store.ErrDamaged) {
+				return nil, errors.Join(err, snap.Close())
+			}
+		}
+		return snap, err
+	})
+}
+
+// InspectWhole is Inspect of a log that is read whole; of a damaged one also what is behind the damage, with a mark for
+// each event that is missing.
+func (a *App) InspectWhole(ctx context.Context, id session.ID, at *session.Seq) (*Inspection, error) {
+	return a.inspectBy(ctx, id, at, a.Store.Read)
+}
+
+func (a *App) inspectBy(ctx context.Context, id session.ID, at *session.Seq, read func(context.Context, session.ID) (*store.Snapshot, error)) (*Inspection, error) {
+	snap, stat, err := store.ReadSettled(ctx, a.Store, id, read)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +94,7 @@ func (a *App) inspect(snap *store.Snapshot, stat store.Stat, at *session.Seq) (*
 
 // inspection folds prefix, which is snap's or the beginning of it.
 func (a *App) inspection(snap *store.Snapshot, stat store.Stat, prefix session.Prefix) (*Inspection, error) {
-	st, err := session.Fold(snap.Header, a.Registry, prefix)
+	st, err := store.FoldTo(snap, a.Registry, prefix.Len())
 	if err != nil {
 		return nil, fmt.Errorf("reading session %s: %w", stat.ID, err)
 	}
@@ -85,6 +104,9 @@ func (a *App) inspection(snap *store.Snapshot, stat store.Stat, prefix session.P
 	}
 	return ins, nil
 }
+
+// Behind reports whether something of the log was not read yet, because a checkpoint stands for it.
+func (i *Inspection) Behind() bool { return i.Snap.Nearest != nil }
 
 // Close frees what the inspection holds on to.
 func (i *Inspection) Close() error { return i.Snap.Close() }

@@ -4,15 +4,27 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 )
 
 // EnvHome is the environment variable that names the store's directory.
 const EnvHome = "STRANDLINE_HOME"
+
+// EnvCheckFolds, if set to a number n, makes this program hold every n-th checkpoint that it opens a session behind to a
+// fold of the whole log, and refuse to go on if the two differ. It is for tests, and costs what a checkpoint saves.
+const EnvCheckFolds = "STRANDLINE_CHECK_FOLDS"
+
+// checkFold reports whether a checkpoint is to be checked.
+func checkFold() bool {
+	n, err := strconv.Atoi(os.Getenv(EnvCheckFolds))
+	return err == nil && n > 0 && rand.IntN(n) == 0
+}
 
 // StoreRoot returns the absolute directory of the store: flag if it is not empty, else $STRANDLINE_HOME,
 // else the platform's directory for user data + "/strandline".

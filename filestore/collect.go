@@ -176,7 +176,7 @@ func (s *Store) unsoundSegments(ctx context.Context, id session.ID, dir string) 
 		if i+1 < len(names) {
 			limit = names[i+1].first
 		}
-		sc, err := s.scanSegment(ctx, id, n.in(dir), n.first, limit, false, nil)
+		sc, err := s.scanSegment(ctx, id, n.in(dir), n.first, limit, pass{}, nil)
 		if err != nil {
 			return "", err
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"path/filepath"
 	"sort"
 	"sync"
 
@@ -27,6 +28,7 @@ type segment struct {
 	off, stop  int64
 	marks      []mark
 	text       []byte // the records, where they are not in a file: path is ""
+	far        *far   // not nil: it was not read, so off, stop and marks are not known
 }
 
 // at returns the greatest mark at or below seq, and the offset of the mark after it.
@@ -61,6 +63,9 @@ type block struct {
 	path  string
 	first session.Seq
 	text  []byte
+
+	end session.Seq // of a far segment: behind the last, and where it begins
+	off int64
 }
 
 const maxBlocks = 4
@@ -95,7 +100,14 @@ func (v *view) At(seq session.Seq) (session.Event, error) {
 	}
 	g := &v.segs[i]
 	m, stop := g.at(seq)
-	text, err := v.block(g, m, stop)
+	var text []byte
+	var err error
+	if g.far != nil {
+		m, text, err = v.farBlock(g, seq)
+		stop = m.off + int64(len(text))
+	} else {
+		text, err = v.block(g, m, stop)
+	}
 	if err != nil {
 		return session.Event{}, err
 	}
@@ -121,7 +133,11 @@ func (v *view) At(seq session.Seq) (session.Event, error) {
 	}
 }
 
+// damaged says what was met. What was opened behind a checkpoint is opened whole the next time: there are no more.
 func (v *view) damaged(g *segment, off, n int64, seq session.Seq, why string) error {
+	for _, id := range []session.ID{v.id, g.owner} {
+		_ = v.s.DropCheckpoints(context.Background(), id)
+	}
 	return &store.DamagedError{ID: v.id, Owner: g.owner, Ranges: []store.Range{
 		{File: g.path, Offset: off, Bytes: n, First: seq, Last: seq, Detail: why}}}
 }
@@ -155,12 +171,17 @@ func (v *view) block(g *segment, m mark, stop int64) ([]byte, error) {
 		}
 		return nil, err
 	}
+	v.keep(block{path: g.path, first: m.seq, text: text})
+	return text, nil
+}
+
+// keep remembers a block.
+func (v *view) keep(b block) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.closed {
-		v.blocks = append([]block{{g.path, m.seq, text}}, v.blocks[:min(len(v.blocks), maxBlocks-1)]...)
+		v.blocks = append([]block{b}, v.blocks[:min(len(v.blocks), maxBlocks-1)]...)
 	}
-	return text, nil
 }
 
 // moved says where the records of a segment lie now: so much further on, in another file.
@@ -202,6 +223,11 @@ func (v *view) open(g *segment) (f vfs.File, shift int64, err error) {
 			}
 		}
 	}
+	if g.far != nil && errors.Is(err, fs.ErrNotExist) { // nobody has seen it there but by its name
+		if dir, _, lerr := v.s.locate(g.owner, v.id); lerr == nil && dir != "" {
+			return nil, 0, v.damaged(g, 0, 0, g.first, "the file is gone")
+		}
+	}
 	return nil, 0, err
 }
 
@@ -213,7 +239,7 @@ func (s *Store) relocate(dir string, g *segment) (vfs.File, moved, error) {
 		return nil, m, err
 	}
 	i := holding(names, g.first)
-	if i < 0 || !names[i].packed() && names[i].first != g.first {
+	if i < 0 || !names[i].packed() && names[i].String() != filepath.Base(g.path) {
 		return nil, m, fs.ErrNotExist
 	}
 	m.path = names[i].in(dir)
@@ -221,8 +247,8 @@ func (s *Store) relocate(dir string, g *segment) (vfs.File, moved, error) {
 	if err != nil {
 		return nil, m, err
 	}
-	if names[i].packed() && g.end > g.first {
-		at, err := locateRecord(context.Background(), f, g.first)
+	if names[i].packed() && g.end > g.first && g.far == nil {
+		at, err := locateRecord(context.Background(), f, g.first, nil)
 		if err != nil {
 			f.Close()
 			return nil, m, err
@@ -232,15 +258,25 @@ func (s *Store) relocate(dir string, g *segment) (vfs.File, moved, error) {
 	return f, m, nil
 }
 
-// locateRecord returns where the record of seq begins in the segment f.
-func locateRecord(ctx context.Context, f vfs.File, seq session.Seq) (int64, error) {
+// locateRecord returns where the record of seq begins in the segment f, and calls use, if not nil, with it.
+// fs.ErrNotExist: there is none.
+func locateRecord(ctx context.Context, f vfs.File, seq session.Seq, use func(*record.Raw)) (int64, error) {
 	lo, err := seekRecord(f, seq)
 	if err != nil {
 		return 0, err
 	}
+	at, err := recordFrom(ctx, f, lo, seq, use)
+	if errors.Is(err, fs.ErrNotExist) && lo > 0 { // led astray
+		return recordFrom(ctx, f, 0, seq, use)
+	}
+	return at, err
+}
+
+// recordFrom is locateRecord from off on.
+func recordFrom(ctx context.Context, f vfs.File, off int64, seq session.Seq, use func(*record.Raw)) (int64, error) {
 	buf := windows.Get().(*[]byte)
 	defer windows.Put(buf)
-	r := record.NewReader(&fileReader{f, lo}, lo, *buf)
+	r := record.NewReader(&fileReader{f, off}, off, *buf)
 	for {
 		tok, err := r.Next()
 		switch {
@@ -249,6 +285,9 @@ func locateRecord(ctx context.Context, f vfs.File, seq session.Seq) (int64, erro
 		case tok == record.End || tok == record.Good && r.Raw.Seq > seq:
 			return 0, fmt.Errorf("no record has the seq %d: %w", seq, fs.ErrNotExist)
 		case tok == record.Good && r.Raw.Seq == seq:
+			if use != nil {
+				use(&r.Raw)
+			}
 			return r.At, nil
 		case ctx.Err() != nil:
 			return 0, context.Cause(ctx)
@@ -327,22 +366,28 @@ func (v *view) scan(ctx context.Context, i int, from, to session.Seq, f func(*re
 	}
 	defer file.Close()
 	m, _ := g.at(from)
+	end := g.stop
+	if g.far != nil {
+		if m, end, err = v.farPlace(g, file, from); err != nil {
+			return err
+		}
+	}
 	var buf *[]byte
-	if n := g.stop - m.off; n <= 16<<10 { // short: no need for a big window
+	if n := end - m.off; n <= 16<<10 { // short: no need for a big window
 		b := make([]byte, max(n, 4096))
 		buf = &b
 	} else {
 		buf = windows.Get().(*[]byte)
 		defer windows.Put(buf)
 	}
-	r := record.NewReader(io.LimitReader(&fileReader{file, m.off + shift}, g.stop-m.off), m.off, *buf)
+	r := record.NewReader(io.LimitReader(&fileReader{file, m.off + shift}, end-m.off), m.off, *buf)
 	for due := m.seq; due < to; due++ {
 		tok, err := r.Next()
 		switch {
 		case err != nil:
 			return err
 		case tok == record.End:
-			return v.damaged(g, g.stop, 0, due, "the file is shorter than it was")
+			return v.damaged(g, end, 0, due, "the file is shorter than it was")
 		case tok == record.Broken:
 			return v.damaged(g, r.Bad.Offset, r.Bad.Bytes, due, r.Bad.String())
 		case r.Raw.Seq != due:

@@ -200,7 +200,7 @@ func (j *joiner) join(ctx context.Context, group []segName, end session.Seq, lin
 		if i+1 < len(group) {
 			limit = group[i+1].first
 		}
-		sc, err := s.scanSegment(ctx, j.id, n.in(j.dir), n.first, limit, true, nil)
+		sc, err := s.scanSegment(ctx, j.id, n.in(j.dir), n.first, limit, pass{verify: true}, nil)
 		if err != nil {
 			return none, link, err
 		}
@@ -335,7 +335,7 @@ func (s *Store) copyText(ctx context.Context, to io.Writer, path string, off, st
 
 // readBack makes sure that the packed file tmp holds the text with that sum, and that it is what a reader needs.
 func (j *joiner) readBack(ctx context.Context, tmp string, first, end session.Seq, link session.Link, want []byte) (*segScan, error) {
-	sc, err := j.s.scanSegment(ctx, j.id, tmp, first, end, true, nil)
+	sc, err := j.s.scanSegment(ctx, j.id, tmp, first, end, pass{verify: true}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -460,7 +460,7 @@ func (j *joiner) common(ctx context.Context, packed, old segName, f vfs.File) (i
 	if !bytes.Equal(line, record.AppendSegment(nil, told)) && !(old.first == packed.first && j.same(p, line, 0)) {
 		return 0, nil
 	}
-	at, err := locateRecord(ctx, p, old.first)
+	at, err := locateRecord(ctx, p, old.first, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}

@@ -229,7 +229,7 @@ func (w *writer) open(ctx context.Context) (err error) {
 		if w.tail, err = s.takeTail(ctx, w.id, w.dir, false); err != nil {
 			return err
 		}
-		if l, err = s.scanLog(ctx, w.id); err != nil {
+		if l, err = s.scanTail(ctx, w.id); err != nil {
 			return err
 		}
 		names, err := s.segmentNames(w.dir)

@@ -200,7 +200,7 @@ func (m *mend) newer(path, why string) {
 }
 
 func (m *mend) scan(ctx context.Context, src *source, limit session.Seq) error {
-	sc, err := m.s.scanSegment(ctx, m.id, src.path, src.first, limit, true, m.check)
+	sc, err := m.s.scanSegment(ctx, m.id, src.path, src.first, limit, pass{verify: true}, m.check)
 	if err != nil {
 		return err
 	}

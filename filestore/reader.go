@@ -36,6 +36,9 @@ type logScan struct {
 
 	check func(*record.Raw) (string, error) // Verify: what else must be right of a record
 
+	behind store.Pos         // what lies below is not read, but for the record before it, which is the one that is meant
+	fold   *store.Checkpoint // of behind
+
 	coming      bool // a fork that is not on disk yet: its parent has what it will inherit
 	certain     bool // what is not there now is gone for good
 	unsupported string
@@ -110,8 +113,13 @@ func (s *Store) Read(ctx context.Context, id session.ID) (*store.Snapshot, error
 // scanSettled is scanLog for those who have no lease: what looks bad may be the work of somebody who
 // is writing right now.
 func (s *Store) scanSettled(ctx context.Context, id session.ID, check func(*record.Raw) (string, error)) (*logScan, error) {
+	return s.settled(ctx, id, check, false)
+}
+
+// settled is scanSettled, or scanTail in its place.
+func (s *Store) settled(ctx context.Context, id session.ID, check func(*record.Raw) (string, error), tail bool) (*logScan, error) {
 	for try := 0; ; try++ {
-		l, err := s.scanWith(ctx, id, check)
+		l, err := s.scanWith(ctx, id, check, tail)
 		if err != nil || l.torn == nil && l.lost == nil && len(l.damage) == 0 {
 			return l, err
 		}
@@ -147,26 +155,30 @@ func (s *Store) snapshot(l *logScan, id session.ID) *store.Snapshot {
 	for _, r := range l.lost {
 		snap.Lost = append(snap.Lost, r.ev)
 	}
+	if l.fold != nil {
+		snap.Nearest = func(n session.Seq) (store.Checkpoint, bool) { return v.nearest(l.hdr, *l.fold, n) }
+	}
 	return snap
 }
 
-// scanLog reads the header, the spans and the own segments of id.
-func (s *Store) scanLog(ctx context.Context, id session.ID) (*logScan, error) {
-	return s.scanWith(ctx, id, nil)
+// scanTail reads the header, the spans and the own segments of id, of them only what lies behind a checkpoint if there
+// is one, and all is well there.
+func (s *Store) scanTail(ctx context.Context, id session.ID) (*logScan, error) {
+	return s.scanWith(ctx, id, nil, true)
 }
 
-// scanWith is scanLog with a check of each record. A listed segment may be gone when it is opened; then the
-// segments are listed again. One whose name leads nowhere for good is damaged.
-func (s *Store) scanWith(ctx context.Context, id session.ID, check func(*record.Raw) (string, error)) (*logScan, error) {
+// scanWith is scanTail of the whole log, unless tail is set, with a check of each record. A listed segment may be gone
+// when it is opened; then the segments are listed again. One whose name leads nowhere for good is damaged.
+func (s *Store) scanWith(ctx context.Context, id session.ID, check func(*record.Raw) (string, error), tail bool) (*logScan, error) {
 	for try := 0; ; try++ {
-		l, err := s.scanOnce(ctx, id, check, try == 10)
+		l, err := s.scanOnce(ctx, id, check, tail && try < 10, try == 10)
 		if !errors.Is(err, fs.ErrNotExist) || try == 10 {
 			return l, err
 		}
 	}
 }
 
-func (s *Store) scanOnce(ctx context.Context, id session.ID, check func(*record.Raw) (string, error), certain bool) (*logScan, error) {
+func (s *Store) scanOnce(ctx context.Context, id session.ID, check func(*record.Raw) (string, error), tail, certain bool) (*logScan, error) {
 	dir := s.dir(id)
 	h, bad, err := s.readHeader(dir, id)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -186,6 +198,11 @@ func (s *Store) scanOnce(ctx context.Context, id session.ID, check func(*record.
 		return l, nil
 	}
 	l.hdr = h
+	if tail {
+		if behind, err := s.scanBehind(ctx, h, dir); err != nil || behind != nil {
+			return behind, err
+		}
+	}
 	return l, s.scanBody(ctx, l, dir)
 }
 
@@ -254,6 +271,9 @@ func (s *Store) shareIndex(ctx context.Context, l *logScan) bool {
 	if err != nil || !tied {
 		return false // the scan says what is wrong
 	}
+	if q := l.behind.Next - 1; q >= 0 && q < h.SeedLength && !v.has(q, l.behind.Link) {
+		return false
+	}
 	l.segs, l.pos, l.time = v.segs, store.Pos{Next: h.SeedLength, Link: h.Parent.Link}, at
 	return true
 }
@@ -290,7 +310,10 @@ func (s *Store) scanSpans(ctx context.Context, l *logScan) error {
 			return cmp.Or(err, s.heir(l))
 		}
 	}
-	ok := l.pos.Link == h.Parent.Link
+	ok := l.pos.Link == h.Parent.Link || l.behind.Next > h.SeedLength
+	if l.behind.Next > h.SeedLength { // it was not read
+		l.pos.Link = h.Parent.Link
+	}
 	if l.afterLost && l.time <= h.CreatedAt { // the record that was forked is gone, and its place is known
 		l.pos.Link, ok = h.Parent.Link, true
 	}
@@ -344,6 +367,10 @@ func (s *Store) scanOwn(ctx context.Context, l *logScan, id session.ID, dir stri
 	if end { // what begins at the clip or behind it is not asked for
 		names = names[:sort.Search(len(names), func(i int) bool { return names[i].first >= clip })]
 	}
+	names, err := s.farParts(l, id, dir, names, clip)
+	if err != nil {
+		return err
+	}
 	scans := make([]*segScan, len(names))
 	var g errgroup.Group
 	g.SetLimit(runtime.GOMAXPROCS(0))
@@ -356,8 +383,12 @@ func (s *Store) scanOwn(ctx context.Context, l *logScan, id session.ID, dir stri
 			limit = clip
 		}
 		path, first := n.in(dir), n.first
+		p := pass{verify: limit == session.None || l.check != nil || l.behind.Next > 0}
+		if first < l.behind.Next {
+			p.from = l.behind
+		}
 		g.Go(func() (err error) {
-			scans[i], err = s.scanSegment(ctx, id, path, first, limit, limit == session.None || l.check != nil, l.check)
+			scans[i], err = s.scanSegment(ctx, id, path, first, limit, p, l.check)
 			if l.certain && errors.Is(err, fs.ErrNotExist) {
 				scans[i], err = &segScan{path: path, first: first, synced: session.None, headErr: err}, nil
 			}

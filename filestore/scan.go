@@ -121,10 +121,10 @@ func readSegmentHead(f vfs.File) (record.Segment, int64, error) {
 }
 
 // scanSegment reads one segment. limit is the first seq of the next segment (None: there is none):
-// from there on nothing counts. With verify each link is computed, else stored links are taken. check,
+// from there on nothing counts. how says what is verified, and where to begin. check,
 // if not nil, says what is wrong with a good record beyond its own bytes ("": nothing). Errors are
-// those of the medium.
-func (s *Store) scanSegment(ctx context.Context, id session.ID, path string, first, limit session.Seq, verify bool,
+// those of the medium, and errNotBehind.
+func (s *Store) scanSegment(ctx context.Context, id session.ID, path string, first, limit session.Seq, how pass,
 	check func(*record.Raw) (string, error)) (*segScan, error) {
 	f, err := s.openSegment(path)
 	if err != nil {
@@ -153,10 +153,16 @@ func (s *Store) scanSegment(ctx context.Context, id session.ID, path string, fir
 		sc.headLen = 0 // what follows may still be good records; the bad line is met as one
 	}
 
+	p := how
+	p.segScan, p.due, p.prev, p.prevOK = sc, first, sc.head.Prev, sc.headErr == nil
+	if p.from.Next > 0 {
+		if err := p.skip(ctx, f); err != nil {
+			return nil, err
+		}
+	}
 	buf := windows.Get().(*[]byte)
 	defer windows.Put(buf)
 	r := record.NewReader(&fileReader{f, sc.headLen}, sc.headLen, *buf)
-	p := pass{segScan: sc, due: first, prev: sc.head.Prev, prevOK: sc.headErr == nil, verify: verify}
 	for n := 0; limit == session.None || p.due < limit; n++ {
 		if n%1024 == 0 && ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -228,7 +234,8 @@ func (p *pass) behind(ctx context.Context, r *record.Reader) error {
 // pass is the state of a scan.
 type pass struct {
 	*segScan
-	verify bool
+	verify bool      // each link is computed, else stored links are taken
+	from   store.Pos // what stands before the record before this is passed over, and that one must have this link
 	due    session.Seq
 	cur    *run
 	tail   [linkTail]byte // the end of the last record of cur

@@ -105,6 +105,11 @@ type inherited struct {
 // for its own requests, if it is live here, they need not read again.
 func (k *Keeper) load(snap *store.Snapshot) (session.Seed, error) {
 	h := snap.Header
+	if k.opt.CheckFold != nil && k.opt.CheckFold() {
+		if err := store.CheckFold(snap, k.opt.Registry); err != nil {
+			return session.Seed{}, err
+		}
+	}
 	if h.Kind != session.KindSubagent || h.SeedLength == 0 || len(snap.Damage) > 0 || snap.Prefix.Len() < h.SeedLength {
 		return store.Load(snap, k.opt.Registry)
 	}
@@ -112,7 +117,7 @@ func (k *Keeper) load(snap *store.Snapshot) (session.Seed, error) {
 	known := k.shared
 	k.mu.Unlock()
 	if known == nil || known.link != h.Parent.Link || known.state.Next() != h.SeedLength {
-		st, err := session.Fold(h, k.opt.Registry, session.Sub(snap.Prefix, h.SeedLength))
+		st, err := store.FoldTo(snap, k.opt.Registry, h.SeedLength)
 		if err != nil {
 			return store.Load(snap, k.opt.Registry) // it says what is wrong
 		}
@@ -185,6 +190,7 @@ func (k *Keeper) attach(s *session.Session, w store.Writer, next session.Seq) (*
 func (k *Keeper) detach(h *Handle, w store.Writer) error {
 	h.sess.Notify(nil)
 	h.stop()
+	h.lastFold()
 	err := w.Close()
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -161,6 +161,7 @@ func (h *Handle) write(evs []session.Event) error {
 	h.next = want
 	for _, ev := range evs {
 		h.unsettled += size(ev)
+		h.fold.bytes += size(ev)
 	}
 	return nil
 }
@@ -185,6 +186,9 @@ func (h *Handle) sync() error {
 	if err == nil && h.unsettled >= settleBytes {
 		h.sess.Settle(h.w.Stored())
 		h.unsettled = 0
+	}
+	if err == nil {
+		h.checkpoint(pos)
 	}
 	return err
 }

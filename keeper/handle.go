@@ -34,6 +34,7 @@ type Handle struct {
 	gone     bool          // guarded by mu: the lease is released
 
 	unsettled int // owned by the drainer: bytes written since memory was given back
+	fold      folding
 }
 
 // waiter is a flush that waits until everything below target is synced.
@@ -43,7 +44,7 @@ type waiter struct {
 }
 
 func newHandle(k *Keeper, s *session.Session, w store.Writer, next session.Seq) *Handle {
-	h := &Handle{k: k, sess: s, w: w, header: w.Header(), next: next, synced: next}
+	h := &Handle{k: k, sess: s, w: w, header: w.Header(), next: next, synced: next, fold: newFolding(k.st, w)}
 	h.pendingEnd = s.FirstLiveSeq()
 	// Only the constructor writes a boundary, so one that stands there is pending.
 	if ev, err := s.At(h.pendingEnd); err == nil && ev.Type == session.TypeInherited {

@@ -45,6 +45,9 @@ type Options struct {
 	// Link returns the link of the record of ev behind a record with link prev. With it adoption compares
 	// the stored log by one value and reads it only to say where two logs differ; nil: event by event.
 	Link func(prev session.Link, ev session.Event) (session.Link, error)
+	// CheckFold is asked whenever a session is opened behind a checkpoint: whether to hold it to a fold of the whole
+	// log, and not to open the session if they differ. Nil: never.
+	CheckFold func() bool
 	// Holder is this process, for ErrBusy answers when the store does not name it.
 	Holder store.Holder
 	// Path is what a person knows the store by, for "not saved" answers.

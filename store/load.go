@@ -8,9 +8,17 @@ import (
 
 // Load folds a snapshot into the seed of a session: the stored events by reference, and as Repair what
 // whoever opens a log adds to it - first the marks for records that a loss of power took, then the closers
-// of a turn that its writer could not end. Nothing is written. A damaged snapshot gives *DamagedError.
+// of a turn that its writer could not end. What a checkpoint stands for is not read. Nothing is written. A damaged
+// snapshot gives *DamagedError.
 func Load(snap *Snapshot, reg *session.Registry) (session.Seed, error) {
-	return LoadFrom(snap, session.NewState(snap.Header, reg))
+	st, ok := session.State{}, false
+	if len(snap.Damage) == 0 {
+		st, ok = snap.begin(reg, snap.Pos.Next)
+	}
+	if !ok {
+		st = session.NewState(snap.Header, reg)
+	}
+	return LoadFrom(snap, st)
 }
 
 // LoadFrom is Load for somebody who knows the state of a beginning of the log already: st, which is changed.

@@ -1,7 +1,7 @@
 // Package store is the seam between sessions and whatever keeps them: the interfaces a driver
 // implements, the errors it answers with, and what is built on the seam alone (Load, Fork).
 //
-// A driver implements Store and as many of the capabilities (Forker, Taker, Lister, Remover, Watcher, Verifier, Repairer, Blobs) as it can; they
+// A driver implements Store and as many of the capabilities (Forker, Taker, Lister, Remover, Watcher, Verifier, Repairer, Blobs, Checkpoints) as it can; they
 // are found by type assertion. The suite in package storetest is the contract in executable form: a
 // driver that passes it can be used anywhere.
 //
@@ -54,7 +54,7 @@ type Opener interface {
 	Create(ctx context.Context, h session.Header) (Writer, error)
 	// Open takes the exclusive lease, or fails with *BusyError at once (also for a second handle in
 	// this process). It changes no byte of the log. ErrNotFound, *DamagedError, *UnsupportedError,
-	// *ReadOnlyError say why a session cannot be written to.
+	// *ReadOnlyError say why a session cannot be written to. A store with Checkpoints reads what lies behind one.
 	Open(ctx context.Context, id session.ID) (Writer, error)
 }
 
@@ -111,6 +111,10 @@ type Snapshot struct {
 	Kept   []string
 	// Unsupported is not empty when the log needs a newer program to be written to.
 	Unsupported string
+
+	// Nearest returns the newest checkpoint of the first n events or fewer, which was seen to be one of this log; nil
+	// if there are none. Only Open and ReadTail know any.
+	Nearest func(n session.Seq) (Checkpoint, bool)
 
 	// Release frees what Prefix holds on to; nil if nothing. Use Close.
 	Release func() error

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/strandline-dev/strandline/app"
 	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
 )
 
 type showFlags struct {
@@ -35,12 +37,24 @@ func (c *cli) showCmd() *cobra.Command {
 				if cmd.Flags().Changed("at") {
 					at = (*session.Seq)(&o.at)
 				}
-				ins, err := a.Inspect(cmd.Context(), id, at)
+				inspect := a.InspectWhole
+				if o.stat || o.view != "" {
+					inspect = a.Inspect
+				}
+				ins, err := inspect(cmd.Context(), id, at)
 				if err != nil {
 					return err
 				}
+				err = c.show(cmd.Context(), a, ins, o)
+				if errors.Is(err, store.ErrDamaged) && ins.Behind() { // met only now: nothing was shown yet
+					_ = ins.Close()
+					if ins, err = a.InspectWhole(cmd.Context(), id, at); err != nil {
+						return err
+					}
+					err = c.show(cmd.Context(), a, ins, o)
+				}
 				defer ins.Close()
-				if err := c.show(cmd.Context(), a, ins, o); err != nil {
+				if err != nil {
 					return err
 				}
 				if err := c.out.Flush(); err != nil {

@@ -1,0 +1,282 @@
+package filestore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/strandline-dev/strandline/record"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
+)
+
+var _ store.Checkpoints = (*Store)(nil)
+
+// Checkpoints lie below cache/<id>, which is derived: each is a file that is named by its position. They are neither
+// synced nor needed. What the name says is compared with the log before one is used, and its bytes carry a sum.
+const (
+	foldSuffix = ".fold"
+	newFold    = ".fold-"
+	maxFold    = 32 << 20
+	maxFolds   = 12 // of a session
+	tryFolds   = 3  // that do not fit, before all is read
+)
+
+// foldFile is a checkpoint as its name tells it.
+type foldFile struct {
+	path string
+	pos  store.Pos
+}
+
+func foldName(pos store.Pos) string {
+	return fmt.Sprintf("%0*d-%s%s", segDigits, pos.Next, pos.Link, foldSuffix)
+}
+
+// parseFoldName is the inverse of foldName.
+func parseFoldName(name string) (pos store.Pos, ok bool) {
+	rest, ok := strings.CutSuffix(name, foldSuffix)
+	if !ok || len(rest) <= segDigits || rest[segDigits] != '-' {
+		return pos, false
+	}
+	pos.Next, ok = parseSeq(rest[:segDigits])
+	link, err := session.ParseLink(rest[segDigits+1:])
+	pos.Link = link
+	return pos, ok && err == nil && pos.Next > 0
+}
+
+func (s *Store) cacheDir(id session.ID) string { return s.path("cache", string(id)) }
+
+// foldsIn returns the checkpoints below cache/<id>, the newest first.
+func (s *Store) foldsIn(id session.ID) []foldFile {
+	dir := s.cacheDir(id)
+	list, err := s.fs.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var out []foldFile
+	for _, e := range list {
+		if pos, ok := parseFoldName(e.Name()); ok {
+			out = append(out, foldFile{filepath.Join(dir, e.Name()), pos})
+		}
+	}
+	slices.SortFunc(out, func(a, b foldFile) int { return cmp.Compare(b.pos.Next, a.pos.Next) })
+	return out
+}
+
+// folds returns the checkpoints that may be of the first n events of a session with header h or fewer, the newest
+// first: its own, and those of the sessions that it was forked from.
+func (s *Store) folds(h session.Header, n session.Seq) []foldFile {
+	var out []foldFile
+	add := func(id session.ID, end session.Seq) {
+		for _, c := range s.foldsIn(id) {
+			if c.pos.Next <= min(end, n) {
+				out = append(out, c)
+			}
+		}
+	}
+	if h.Parent != nil {
+		for _, sp := range h.Parent.Spans {
+			add(sp.ID, sp.End)
+		}
+	}
+	add(h.ID, n)
+	slices.SortStableFunc(out, func(a, b foldFile) int { return cmp.Compare(b.pos.Next, a.pos.Next) })
+	return out
+}
+
+// DropCheckpoints removes the checkpoints below cache/<id>.
+func (s *Store) DropCheckpoints(ctx context.Context, id session.ID) error {
+	if session.ValidID(id) != nil {
+		return &store.NotFoundError{ID: string(id)}
+	}
+	for _, c := range s.foldsIn(id) {
+		if err := s.fs.Remove(c.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// ReadTail is Read behind a checkpoint.
+func (s *Store) ReadTail(ctx context.Context, id session.ID) (*store.Snapshot, error) {
+	if session.ValidID(id) != nil {
+		return nil, &store.NotFoundError{ID: string(id)}
+	}
+	l, err := s.settled(ctx, id, nil, true)
+	if err != nil {
+		return nil, err
+	}
+	return s.snapshot(l, id), nil
+}
+
+// errNotBehind says that a checkpoint is not one of this log, or that what lies below it is not in order.
+var errNotBehind = errors.New("the log has not what the checkpoint stands for")
+
+// scanBehind reads what lies behind the newest checkpoint that fits. Nil: there is none, or something is wrong, which a
+// scan of everything will tell. Errors: fs.ErrNotExist if a listed segment is gone.
+func (s *Store) scanBehind(ctx context.Context, h session.Header, dir string) (*logScan, error) {
+	for i, c := range s.folds(h, store.Whole) {
+		if i == tryFolds {
+			break
+		}
+		data, _, err := s.readFile(c.path, maxFold)
+		if err != nil {
+			continue
+		}
+		l := &logScan{hdr: h, synced: c.pos.Next - 1, behind: c.pos}
+		err = s.scanBody(ctx, l, dir)
+		switch {
+		case errors.Is(err, errNotBehind):
+			continue
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, err
+		case err != nil, len(l.damage) > 0, l.lost != nil, l.unsupported != "", l.pos.Next < c.pos.Next:
+			return nil, nil
+		}
+		l.fold = &store.Checkpoint{Pos: c.pos, Data: data}
+		return l, nil
+	}
+	return nil, nil
+}
+
+// farParts takes the segments that lie below l.behind from the beginning of names, and gives them to l unread. The
+// first that is left holds the record before it, if the log of id does.
+func (s *Store) farParts(l *logScan, id session.ID, dir string, names []segName, clip session.Seq) ([]segName, error) {
+	q := l.behind.Next - 1
+	for i, n := range names {
+		if n.first > q {
+			return names[i:], nil
+		}
+		end := n.end
+		if i+1 < len(names) {
+			end = names[i+1].first
+		}
+		if n.first != l.pos.Next || n.packed() && n.end != end {
+			return nil, errNotBehind
+		}
+		if clip != session.None && (end == session.None || clip < end) {
+			end = clip
+		}
+		here := end == session.None || q < end // the record before the checkpoint is in this one
+		if here {
+			end = q
+		}
+		if end > n.first {
+			l.segs = append(l.segs, segment{owner: id, path: n.in(dir), first: n.first, end: end, far: &far{}})
+		}
+		l.pos = store.Pos{Next: end}
+		if here {
+			return names[i:], nil
+		}
+	}
+	return nil, nil
+}
+
+// skip makes a scan begin with the record before p.from, which must be the one that is meant.
+func (p *pass) skip(ctx context.Context, f vfs.File) error {
+	if p.headErr != nil {
+		return errNotBehind
+	}
+	q := p.from.Next - 1
+	same := false
+	at, err := locateRecord(ctx, f, q, func(raw *record.Raw) {
+		link, ok := raw.Link()
+		same = ok && link == p.from.Link
+	})
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !same {
+		return errNotBehind
+	}
+	// What is before it was not read: it is what the log begins with here.
+	p.first, p.headLen, p.head.Prev = q, at, session.Link{}
+	p.due, p.prevOK = q, false
+	return err
+}
+
+// nearest returns the newest checkpoint of the first n events or fewer. known is one that fits.
+func (v *view) nearest(h session.Header, known store.Checkpoint, n session.Seq) (store.Checkpoint, bool) {
+	if known.Pos.Next <= n {
+		return known, true
+	}
+	for _, c := range v.s.folds(h, n) {
+		if c.pos.Next > v.n || !v.has(c.pos.Next-1, c.pos.Link) {
+			continue
+		}
+		if data, _, err := v.s.readFile(c.path, maxFold); err == nil {
+			return store.Checkpoint{Pos: c.pos, Data: data}, true
+		}
+	}
+	return store.Checkpoint{}, false
+}
+
+// PutCheckpoint writes a checkpoint, and removes what is not needed beside it.
+func (s *Store) PutCheckpoint(ctx context.Context, id session.ID, c store.Checkpoint) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	w := s.writers[id]
+	s.mu.Unlock()
+	if w == nil {
+		return fmt.Errorf("filestore: a checkpoint of %s, which this process does not hold: %w", id, store.ErrClosed)
+	}
+	w.mu.Lock()
+	synced := w.synced
+	w.mu.Unlock()
+	if c.Pos.Next <= 0 || c.Pos.Next > synced.Next || c.Pos.Next == synced.Next && c.Pos.Link != synced.Link {
+		return fmt.Errorf("filestore: a checkpoint of %s at %d, of which only %d events are synced", id, c.Pos.Next, synced.Next)
+	}
+	if len(c.Data) > maxFold {
+		return fmt.Errorf("filestore: a checkpoint of %d bytes", len(c.Data))
+	}
+	dir := s.cacheDir(id)
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := s.fs.Mkdir(d); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	s.sweepDir(dir, newFold)
+	n, err := s.nonce()
+	if err != nil {
+		return err
+	}
+	tmp := filepath.Join(dir, newFold+n)
+	f, err := s.newFile(tmp, c.Data, false)
+	if err != nil {
+		return err
+	}
+	f.Close()
+	if err := s.fs.RenameNoReplace(tmp, filepath.Join(dir, foldName(c.Pos))); err != nil {
+		s.fs.Remove(tmp)
+		if !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	for _, old := range tooMany(s.foldsIn(id)) {
+		s.fs.Remove(old.path)
+	}
+	return nil
+}
+
+// tooMany returns those of all, the newest first, that need not be kept: without one of them the gap there is not wider
+// than its distance to the end. What stays is the newer the denser, so that a fork finds one that is not much older
+// than its cut.
+func tooMany(all []foldFile) (gone []foldFile) {
+	kept := 0
+	last := session.None // of those that are kept
+	for i, c := range all {
+		dense := i > 1 && i+1 < len(all) && last-all[i+1].pos.Next <= all[0].pos.Next-last
+		if dense || kept == maxFolds {
+			gone = append(gone, c)
+			continue
+		}
+		kept++
+		last = c.pos.Next
+	}
+	return gone
+}
