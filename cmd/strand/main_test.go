@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/strandline-dev/strandline/app"
 )
 
 var update = flag.Bool("update", false, "write the golden files of the scripts anew")
@@ -74,6 +76,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PATH", filepath.Dir(strand)+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("STRANDLINE_HOME", filepath.Join(e.WorkDir, "store"))
 			e.Setenv("TZ", "UTC")
+			e.Setenv(app.EnvCheckFolds, "1")
 			return torn(e)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

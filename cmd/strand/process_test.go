@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/strandline-dev/strandline/app"
 )
 
 // place is a fresh store and working directory.
@@ -47,7 +49,7 @@ func (p *place) file(name, text string) string {
 
 // env keeps the configuration of whoever runs the tests out of them.
 func (p *place) env() []string {
-	return []string{"STRANDLINE_HOME=" + p.store, "HOME=" + filepath.Dir(p.store), "XDG_CONFIG_HOME="}
+	return []string{"STRANDLINE_HOME=" + p.store, "HOME=" + filepath.Dir(p.store), "XDG_CONFIG_HOME=", app.EnvCheckFolds + "=1"}
 }
 
 func (p *place) command(args ...string) *exec.Cmd {
