@@ -8,7 +8,8 @@
 // The files, in reading order:
 //
 //	app.go       Open; the clock and ids
-//	root.go      where the store is; what a project is
+//	root.go      where the store is
+//	project.go   what a project is
 //	resolve.go   from what a person types to one session
 //	list.go      rows of a list
 //	inspect.go   a session as it is stored, or as it was then

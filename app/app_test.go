@@ -185,24 +185,24 @@ func TestResolve(t *testing.T) {
 	for _, c := range []struct{ arg, want string }{
 		{"abcd1", "abcd1"}, {"abxy", "abxy1"}, {"abcd2", "abcd2"}, {"zzzz", "zzzz"},
 	} {
-		if id, _, err := a.Resolve(t.Context(), c.arg, "/p"); err != nil || string(id) != c.want {
+		if id, _, err := a.Resolve(t.Context(), c.arg, app.Project{Names: []string{"/p"}}); err != nil || string(id) != c.want {
 			t.Errorf("%s: %s, %v", c.arg, id, err)
 		}
 	}
 	for _, arg := range []string{"abx", "nope", "ABXY", "", "../p"} {
-		if _, _, err := a.Resolve(t.Context(), arg, "/p"); !errors.Is(err, store.ErrNotFound) {
+		if _, _, err := a.Resolve(t.Context(), arg, app.Project{Names: []string{"/p"}}); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("%q: %v", arg, err)
 		}
 	}
 	var ambiguous *app.AmbiguousError
-	if _, _, err := a.Resolve(t.Context(), "abcd", "/p"); !errors.As(err, &ambiguous) || len(ambiguous.IDs) != 2 {
+	if _, _, err := a.Resolve(t.Context(), "abcd", app.Project{Names: []string{"/p"}}); !errors.As(err, &ambiguous) || len(ambiguous.IDs) != 2 {
 		t.Errorf("abcd: %v", err)
 	}
 	f, err := a.Fork(t.Context(), "abxy1", nil) // as active as its parent, but made later
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, skipped, err := a.Resolve(t.Context(), app.Last, "/p")
+	id, skipped, err := a.Resolve(t.Context(), app.Last, app.Project{Names: []string{"/p"}})
 	if err != nil || id != f.ID {
 		t.Errorf("last: %s, %v", id, err)
 	}
@@ -213,68 +213,7 @@ func TestResolve(t *testing.T) {
 	if !strings.Contains(names, "other of kind headless") {
 		t.Errorf("skipped: %s", names)
 	}
-	if _, _, err := a.Resolve(t.Context(), app.Last, "/elsewhere"); !errors.Is(err, store.ErrNotFound) {
+	if _, _, err := a.Resolve(t.Context(), app.Last, app.Project{Names: []string{"/elsewhere"}}); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("last of another project: %v", err)
-	}
-}
-
-func TestProject(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	deep := filepath.Join(dir, "repo", "a", "b")
-	link := filepath.Join(dir, "link")
-	if err := errors.Join(os.MkdirAll(deep, 0o755), os.Mkdir(filepath.Join(dir, "repo", ".git"), 0o755), os.Symlink(deep, link)); err != nil {
-		t.Fatal(err)
-	}
-	for in, want := range map[string]string{
-		deep: filepath.Join(dir, "repo"), link: filepath.Join(dir, "repo"), dir: dir,
-		filepath.Join(dir, "gone", "x"): filepath.Join(dir, "gone", "x"),
-	} {
-		if got := app.Project(in); got != want {
-			t.Errorf("%s: %s, want %s", in, got, want)
-		}
-	}
-}
-
-func TestStoreRoot(t *testing.T) {
-	t.Setenv(app.EnvHome, "")
-	t.Setenv("XDG_DATA_HOME", "/data")
-	t.Setenv("HOME", "/home/u")
-	if got, err := app.StoreRoot("file:///some/where"); err != nil || got != "/some/where" {
-		t.Errorf("%s, %v", got, err)
-	}
-	if got, err := app.StoreRoot(""); err != nil || !strings.HasSuffix(got, "/strandline") {
-		t.Errorf("%s, %v", got, err)
-	}
-	t.Setenv(app.EnvHome, "/env")
-	if got, err := app.StoreRoot(""); err != nil || got != "/env" {
-		t.Errorf("%s, %v", got, err)
-	}
-	var usage *app.UsageError
-	for _, bad := range []string{"nats://x/y", "file://host/x", "file://"} {
-		if _, err := app.StoreRoot(bad); !errors.As(err, &usage) {
-			t.Errorf("%s: %v", bad, err)
-		}
-	}
-}
-
-func TestNewID(t *testing.T) {
-	seen := map[session.ID]bool{}
-	for range 1000 {
-		id := app.NewID()
-		if err := session.ValidID(id); err != nil || seen[id] || len(id) != 20 {
-			t.Fatalf("%s: %v", id, err)
-		}
-		seen[id] = true
-	}
-}
-
-func TestAppendEvent(t *testing.T) {
-	ev := session.Event{Seq: 7, Time: 1700000000000, Type: "user/message", Op: session.Append(), Data: jsontext.Value(`{"a":1.50}`)}
-	want := `{"seq":7,"time":1700000000000,"type":"user/message","surfaceOp":"append","data":{"a":1.50}}`
-	if got := string(app.AppendEvent([]byte("x"), ev)); got != "x"+want {
-		t.Errorf("%s", got)
 	}
 }

@@ -132,11 +132,12 @@ func file(path string) importer.Source {
 func (a *App) Import(ctx context.Context, p *ImportPlan, before func(i int), each func(Imported) error) error {
 	im, err := importer.New(importer.Options{
 		Store: a.Store, Registry: a.Registry, Formats: formats(), Now: Now,
-		Project: func(cwd string) string {
+		Project: func(cwd string) (string, string) {
 			if !filepath.IsAbs(cwd) {
-				return cwd // of a file that hides where it was made
+				return cwd, "" // of a file that hides where it was made
 			}
-			return Project(cwd)
+			p := ProjectOf(cwd)
+			return p.Root, p.ID
 		},
 	})
 	if err != nil {

@@ -71,12 +71,15 @@ type Row struct {
 	Waiting      []Question          `json:"waiting,omitempty"` // for a person
 }
 
+// Readable reports whether nothing is wrong with the session: it can be gone on with.
+func (r Row) Readable() bool { return r.State == store.StateOK || r.State == store.StateTorn }
+
 // ListQuery selects rows. The zero value lists the conversational sessions of all projects.
 type ListQuery struct {
-	Project string
-	All     bool // those made by programs too
-	Limit   int
-	Cursor  string
+	Projects []string // the names of one project (Project.Names); nil = any
+	All      bool     // those made by programs too
+	Limit    int
+	Cursor   string
 }
 
 // List is a page of rows, newest activity first.
@@ -93,7 +96,7 @@ func (a *App) List(ctx context.Context, q ListQuery) (List, error) {
 	if !ok {
 		return List{}, errors.New("this store cannot list")
 	}
-	sq := store.Query{Project: q.Project, Limit: q.Limit, Cursor: q.Cursor}
+	sq := store.Query{Projects: q.Projects, Limit: q.Limit, Cursor: q.Cursor}
 	if !q.All {
 		sq.Kinds = conversational
 	}
@@ -124,7 +127,7 @@ func (a *App) row(ctx context.Context, st store.Stat) Row {
 		CreatedAt: h.CreatedAt, LastActivity: st.LastActivity, Events: st.Pos.Next, Bytes: st.Bytes,
 		State: st.State, Reason: st.Reason, Holder: HolderOf(st.Holder), Parent: parentOf(h), Activity: ActivityIdle,
 	}
-	if st.State != store.StateOK && st.State != store.StateTorn {
+	if !r.Readable() {
 		return r
 	}
 	ins, err := a.Inspect(ctx, st.ID, nil)

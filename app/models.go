@@ -36,7 +36,7 @@ func LoadConfig(file, dir string) (*config.Config, error) {
 		dir, _ = os.Getwd() // a directory that is gone has no project file
 	}
 	if dir != "" {
-		o.Project = filepath.Join(Project(dir), ProjectConfig)
+		o.Project = filepath.Join(ProjectOf(dir).Tree, ProjectConfig)
 	}
 	cfg, err := config.Load(o)
 	if err == nil {

@@ -83,7 +83,7 @@ func (a *App) InTrash(ctx context.Context, arg string) (session.ID, error) {
 	case len(ids) == 1 && len(arg) >= MinPrefix:
 		return ids[0], nil
 	}
-	id, _, err := a.Resolve(ctx, arg, "")
+	id, _, err := a.Resolve(ctx, arg, Project{})
 	if err == nil {
 		err = &store.NotTrashedError{ID: id}
 	}
@@ -244,7 +244,7 @@ func (a *App) Trash(ctx context.Context, q ListQuery) (TrashList, error) {
 	if _, err := a.remover(); err != nil {
 		return TrashList{}, err
 	}
-	page, err := l.List(ctx, store.Query{Project: q.Project, Limit: q.Limit, Cursor: q.Cursor, Trash: true})
+	page, err := l.List(ctx, store.Query{Projects: q.Projects, Limit: q.Limit, Cursor: q.Cursor, Trash: true})
 	if err != nil {
 		return TrashList{}, err
 	}

@@ -1,9 +1,11 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/strandline-dev/strandline/session"
@@ -37,9 +39,10 @@ func (e *AmbiguousError) Error() string {
 }
 
 // Resolve returns the session that arg names: a full id, the unambiguous beginning of one (4 signs or more), or
-// Last, which means the newest by activity of kind root, fork or imported in project. Newer sessions of that
-// project that Last does not mean are named in skipped. Errors: store.ErrNotFound, *AmbiguousError.
-func (a *App) Resolve(ctx context.Context, arg, project string) (id session.ID, skipped []Skipped, err error) {
+// Last, which means the newest by activity of kind root, fork or imported in project that can be gone on with, now or
+// when its holder lets it go. Newer sessions of that project that Last does not mean are named in skipped, also with an
+// error. Errors: store.ErrNotFound, *AmbiguousError.
+func (a *App) Resolve(ctx context.Context, arg string, project Project) (id session.ID, skipped []Skipped, err error) {
 	if arg == Last {
 		return a.last(ctx, project)
 	}
@@ -85,51 +88,55 @@ func (a *App) deleted(ctx context.Context, notFound *store.NotFoundError) error 
 // conversational are the kinds that people work with; the others are made by programs.
 var conversational = []session.SessionKind{session.KindRoot, session.KindFork, session.KindImported}
 
-func (a *App) last(ctx context.Context, project string) (session.ID, []Skipped, error) {
+// last looks at the candidates' logs: only those tell of damage in the middle, and of events that nobody here knows.
+func (a *App) last(ctx context.Context, project Project) (session.ID, []Skipped, error) {
 	l, ok := a.Store.(store.Lister)
 	if !ok {
 		return "", nil, errors.New("this store cannot list")
 	}
 	var skipped []Skipped
-	var best *store.Stat // of those worked on at the same moment (a fork and its parent) the one made last
-	q := store.Query{Project: project, Limit: 50}
+	var same []store.Stat // worked on at the same moment, as a fork and its parent are: the one made last counts
+	choose := func() (session.ID, error) {
+		slices.SortStableFunc(same, func(a, b store.Stat) int { return cmp.Compare(b.Header.CreatedAt, a.Header.CreatedAt) })
+		for _, st := range same {
+			r := a.row(ctx, st)
+			switch {
+			case context.Cause(ctx) != nil:
+				return "", context.Cause(ctx)
+			case !r.Readable():
+				skipped = append(skipped, Skipped{r.ID, string(r.State)})
+			case !isConversational(r.Kind):
+				skipped = append(skipped, Skipped{r.ID, "of kind " + string(r.Kind)})
+			default:
+				return r.ID, nil
+			}
+		}
+		same = same[:0]
+		return "", nil
+	}
+	q := store.Query{Projects: project.Names, Limit: 50}
 	for {
 		page, err := l.List(ctx, q)
 		if err != nil {
 			return "", nil, err
 		}
 		for _, r := range page.Rows {
-			switch {
-			case best != nil && r.LastActivity < best.LastActivity:
-				return best.ID, skipped, nil
-			case r.State != store.StateOK && r.State != store.StateTorn:
-				if best == nil {
-					skipped = append(skipped, Skipped{r.ID, string(r.State)})
+			if len(same) > 0 && r.LastActivity < same[0].LastActivity {
+				if id, err := choose(); id != "" || err != nil {
+					return id, skipped, err
 				}
-			case !isConversational(r.Header.Kind):
-				if best == nil {
-					skipped = append(skipped, Skipped{r.ID, "of kind " + string(r.Header.Kind)})
-				}
-			case best == nil || r.Header.CreatedAt > best.Header.CreatedAt:
-				best = &r
 			}
+			same = append(same, r)
 		}
-		switch {
-		case page.Next != "":
-			q.Cursor = page.Next
-		case best != nil:
-			return best.ID, skipped, nil
-		default:
-			return "", skipped, &store.NotFoundError{ID: Last}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			break
 		}
 	}
+	id, err := choose()
+	if id == "" && err == nil {
+		err = &store.NotFoundError{ID: Last}
+	}
+	return id, skipped, err
 }
 
-func isConversational(k session.SessionKind) bool {
-	for _, c := range conversational {
-		if c == k {
-			return true
-		}
-	}
-	return false
-}
+func isConversational(k session.SessionKind) bool { return slices.Contains(conversational, k) }

@@ -83,25 +83,6 @@ func homeDir() (string, error) {
 	return home, nil
 }
 
-// Project returns the identity of the project that dir belongs to: the canonical path of the git work tree
-// around it, else of dir itself. A directory that is gone is its own project.
-func Project(dir string) string {
-	canon, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return filepath.Clean(dir)
-	}
-	for d := canon; ; {
-		if _, err := os.Lstat(filepath.Join(d, ".git")); err == nil {
-			return d
-		}
-		up := filepath.Dir(d)
-		if up == d {
-			return canon
-		}
-		d = up
-	}
-}
-
 func absDir(dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -25,16 +27,19 @@ import (
 
 // WorkOptions says whose work begins and how.
 type WorkOptions struct {
-	Session  session.ID          // a stored session that goes on; "" begins a new one
-	Kind     session.SessionKind // of a new session; "" = root
-	Script   *script.Script      // plays the model, whichever it is; nil: it is called
-	Config   *config.Config      // nil: nothing is configured
-	Route    agent.Route         // zero: what the session says, else the script or what is configured
-	Cwd      string              // absolute; "": what the session says
-	Approve  tool.Policy         // "": what the session says, else Default
-	Default  tool.Policy         // where the configuration says nothing else
-	Rules    []tool.Rule         // of approval, added to those of the session
-	TakeOver bool                // asks whoever holds Session to let it go
+	Session session.ID          // a stored session that goes on; "" begins a new one
+	Kind    session.SessionKind // of a new session; "" = root
+	Script  *script.Script      // plays the model, whichever it is; nil: it is called
+	Config  *config.Config      // nil: nothing is configured
+	Route   agent.Route         // zero: what the session says, else the script or what is configured
+	Cwd     string              // absolute; "": what the session says
+	// Here is where the person is, absolute: if the session's directory is gone, and this is the project that it was in
+	// under another name, the session goes on in its directory's new place. "": it does not.
+	Here     string
+	Approve  tool.Policy // "": what the session says, else Default
+	Default  tool.Policy // where the configuration says nothing else
+	Rules    []tool.Rule // of approval, added to those of the session
+	TakeOver bool        // asks whoever holds Session to let it go
 	// NoSubagents leaves out the tool that hands work on.
 	NoSubagents bool
 	// Wake begins a turn when a subagent that works in the background is done: nobody sits there to begin one.
@@ -84,7 +89,9 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 		Models:   m,
 		Default:  m.route(),
 		Policy:   o.Config.Policy(o.Default),
-		Equip:    func(_ context.Context, s *session.Session) (agent.Kit, error) { return a.equip(s, o.Cwd) },
+		Equip: func(_ context.Context, s *session.Session) (agent.Kit, error) {
+			return a.equip(s, placeOf(s, o))
+		},
 		ReadFile: readContext,
 		MaxSteps: o.MaxSteps,
 		Hooks:    agent.Hooks{Pressure: []func(context.Context, agent.PressureInput) (bool, error){pressure(compactor)}},
@@ -114,8 +121,9 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 		if kind == "" {
 			kind = session.KindRoot
 		}
+		p := ProjectOf(o.Cwd)
 		w.Agent, err = agents.Create(ctx, agent.Spec{Config: cfg, Header: session.Header{
-			Format: session.Format, ID: NewID(), CreatedAt: Now(), Kind: kind, Cwd: o.Cwd, Project: Project(o.Cwd),
+			Format: session.Format, ID: NewID(), CreatedAt: Now(), Kind: kind, Cwd: o.Cwd, Project: p.Root, ProjectID: p.ID,
 		}})
 	}
 	if err != nil {
@@ -125,7 +133,7 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 	w.told = w.First
 	w.h, _ = k.Get(w.Agent.ID())
 	if err = m.check(m.routeOf(o, w.Agent.Session().State().Settings())); err == nil {
-		err = w.moveTo(o.Cwd)
+		err = w.moveTo(placeOf(w.Agent.Session(), o))
 	}
 	if err != nil {
 		return nil, errors.Join(err, w.Close(ctx))
@@ -153,6 +161,27 @@ func cwdOf(h session.Header, st session.State) string {
 		return d
 	}
 	return h.Cwd
+}
+
+// placeOf returns the directory in which s goes on: the one that was asked for, or its own in its new place; "": its own.
+func placeOf(s *session.Session, o WorkOptions) string {
+	h, dir := s.Header(), cwdOf(s.Header(), s.State())
+	if o.Cwd != "" || o.Here == "" || h.ProjectID == "" {
+		return o.Cwd
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	inside, err := filepath.Rel(h.Project, canonical(dir))
+	p := ProjectOf(o.Here)
+	if err != nil || !filepath.IsLocal(inside) || p.ID != h.ProjectID {
+		return ""
+	}
+	place := filepath.Join(p.Root, inside)
+	if _, err := absDir(place); err != nil {
+		return ""
+	}
+	return place
 }
 
 // equip makes the tools of a session, for its working directory or another one.

@@ -27,11 +27,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	kept := rows[:0]
 	for _, st := range rows {
 		if readable := st.Header.ID != ""; readable {
-			project := st.Header.Project
-			if project == "" {
-				project = st.Header.Cwd
-			}
-			if q.Project != "" && q.Project != project {
+			if !q.InProject(st.Header) {
 				continue
 			}
 			if q.Kinds != nil && !slices.Contains(q.Kinds, st.Header.Kind) {

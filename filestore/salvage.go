@@ -176,7 +176,7 @@ func (s *Store) guessHeader(ctx context.Context, id session.ID) (session.Header,
 		if err != nil || bad != nil || ph.Origin(first-1) != other {
 			continue
 		}
-		h.Kind, h.Cwd, h.Project, h.SeedLength = session.KindFork, ph.Cwd, ph.Project, first
+		h.Kind, h.Cwd, h.Project, h.ProjectID, h.SeedLength = session.KindFork, ph.Cwd, ph.Project, ph.ProjectID, first
 		h.Parent = &session.Parent{ID: other, Seq: first - 1, Link: prev, Spans: ph.Spans(first)}
 		return h, []string{"kind: " + string(h.Kind), "cwd: that of its parent", "parent: " + string(other) + ", which holds the record that its first one follows",
 			guessed[len(guessed)-1]}, nil

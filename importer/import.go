@@ -28,8 +28,9 @@ type Options struct {
 	Formats  Formats
 	// Now is the time in Unix milliseconds: a session whose source does not say when it was made is made now.
 	Now func() int64
-	// Project is the identity of the project that a directory belongs to; nil: the directory.
-	Project func(cwd string) string
+	// Project returns the project that a directory belongs to, and what stays of it when it is moved ("": not known);
+	// nil: the directory.
+	Project func(cwd string) (project, id string)
 }
 
 // Importer imports files into one store, one after the other. It is not safe for concurrent use.
@@ -284,7 +285,7 @@ func (j *job) header(id session.ID) session.Header {
 	}
 	h.Project = h.Cwd
 	if p := j.im.opt.Project; p != nil && h.Cwd != "" {
-		h.Project = p(h.Cwd)
+		h.Project, h.ProjectID = p(h.Cwd)
 	}
 	return h
 }

@@ -95,7 +95,7 @@ var errNoForks = errors.New("keeper: this store cannot fork")
 func childHeader(src session.Header, cut session.Seq, opt store.ForkOptions) session.Header {
 	h := session.Header{
 		Format: session.Format, ID: opt.Child, CreatedAt: opt.Now, Kind: opt.Kind, Depth: max(src.Depth, opt.Depth),
-		Cwd: src.Cwd, Project: src.Project, SeedLength: cut + 1,
+		Cwd: src.Cwd, Project: src.Project, ProjectID: src.ProjectID, SeedLength: cut + 1,
 		Parent: &session.Parent{ID: src.ID, Seq: cut, Spans: src.Spans(cut + 1)},
 	}
 	if h.Kind == "" {

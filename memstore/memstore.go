@@ -13,7 +13,6 @@
 package memstore
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -257,7 +256,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	}
 	for _, l := range logs {
 		h := l.header
-		if q.Project != "" && cmp.Or(h.Project, h.Cwd) != q.Project {
+		if !q.InProject(h) {
 			continue
 		}
 		if q.Kinds != nil && !slices.Contains(q.Kinds, h.Kind) {

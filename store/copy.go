@@ -39,7 +39,7 @@ func ForkTo(ctx context.Context, from Store, source session.ID, to Store, opt Co
 	defer snap.Close()
 	h := session.Header{
 		Format: session.Format, ID: opt.Child, CreatedAt: opt.Now, Kind: session.KindImported,
-		Cwd: snap.Header.Cwd, Project: snap.Header.Project, Depth: max(snap.Header.Depth, opt.Depth),
+		Cwd: snap.Header.Cwd, Project: snap.Header.Project, ProjectID: snap.Header.ProjectID, Depth: max(snap.Header.Depth, opt.Depth),
 		Imported: &session.Imported{Tool: opt.Tool, Events: cut + 1, Parent: string(source), SeedLength: cut + 1},
 	}
 	if opt.Kind != "" {

@@ -103,7 +103,7 @@ func childHeader(ctx context.Context, f Forker, snap *Snapshot, cut session.Seq,
 	src := snap.Header
 	h := session.Header{
 		Format: session.Format, ID: opt.Child, CreatedAt: opt.Now, Kind: opt.Kind,
-		Cwd: src.Cwd, Project: src.Project, Depth: max(src.Depth, opt.Depth), SeedLength: cut + 1,
+		Cwd: src.Cwd, Project: src.Project, ProjectID: src.ProjectID, Depth: max(src.Depth, opt.Depth), SeedLength: cut + 1,
 		Parent: &session.Parent{ID: src.ID, Seq: cut, Spans: src.Spans(cut + 1)},
 	}
 	if h.Kind == "" {

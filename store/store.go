@@ -210,12 +210,26 @@ type Verifier interface {
 
 // Query selects and orders a page of a list. The zero value lists everything by last activity.
 type Query struct {
-	Project    string                // header project, or cwd where there is none; "" = any
+	Projects   []string              // names of one project, of which a header bears one (InProject); nil = any
 	Kinds      []session.SessionKind // nil = all
 	ByCreation bool
 	Trash      bool   // what is in the trash, instead (of a Remover)
 	Limit      int    // 0 = no limit
 	Cursor     string // from Page.Next
+}
+
+// InProject reports whether a session with header h is of the project that q asks for: whether one of its names is
+// the header's projectId, its project, or its cwd where it has no project.
+func (q Query) InProject(h session.Header) bool {
+	if q.Projects == nil {
+		return true
+	}
+	for _, name := range q.Projects {
+		if name != "" && (name == h.ProjectID || name == h.Project || h.Project == "" && name == h.Cwd) {
+			return true
+		}
+	}
+	return false
 }
 
 // Page is a part of a list: newest first, ties by id. A bad session is a row with its State and Reason.

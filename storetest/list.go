@@ -56,6 +56,9 @@ func (s *suite) population(n int) []store.Stat {
 			h.Project, h.Cwd = "", "alpha"
 		default:
 			h.Project, h.Cwd = "beta", "/b"
+			if i%2 == 0 {
+				h.ProjectID = "dir:7"
+			}
 		}
 		ev := user(0, "hello")
 		ev.Time = 5000 + int64(i*17%n)/4
@@ -148,15 +151,18 @@ func listFilters(s *suite) {
 	rows := s.population(36)
 	root := []session.SessionKind{session.KindRoot}
 	for _, q := range []store.Query{
-		{Project: "alpha"}, {Project: "beta"}, {Project: "gamma"}, {Project: "/b"}, {Kinds: root}, {Kinds: []session.SessionKind{}},
-		{Kinds: []session.SessionKind{session.KindHeadless, session.KindSubagent}}, {Kinds: root, Project: "alpha"},
-		{Kinds: root, Project: "alpha", Limit: 2}, {Kinds: []session.SessionKind{session.KindImported}},
+		{Projects: []string{"alpha"}}, {Projects: []string{"beta"}}, {Projects: []string{"gamma"}}, {Projects: []string{"/b"}}, {Kinds: root}, {Kinds: []session.SessionKind{}},
+		{Kinds: []session.SessionKind{session.KindHeadless, session.KindSubagent}}, {Kinds: root, Projects: []string{"alpha"}},
+		{Projects: []string{"dir:7"}}, {Projects: []string{"dir:7", "/nowhere", "alpha"}}, {Projects: []string{""}}, {Projects: []string{}},
+		{Kinds: root, Projects: []string{"alpha"}, Limit: 2}, {Kinds: []session.SessionKind{session.KindImported}},
 	} {
 		var want []store.Stat
 		hidden := map[session.SessionKind]int{}
 		for _, r := range rows {
 			switch {
-			case q.Project != "" && cmp.Or(r.Header.Project, r.Header.Cwd) != q.Project:
+			case q.Projects != nil && !slices.ContainsFunc(q.Projects, func(name string) bool {
+				return name != "" && (name == cmp.Or(r.Header.Project, r.Header.Cwd) || name == r.Header.ProjectID)
+			}):
 			case q.Kinds != nil && !slices.Contains(q.Kinds, r.Header.Kind):
 				hidden[r.Header.Kind]++
 			default:

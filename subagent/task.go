@@ -222,7 +222,7 @@ func (d *Delegation) make(ctx context.Context, ch *child, profile Profile, a arg
 		}
 		now := d.opt.Now()
 		ch.agent, err = d.agents.Create(ctx, agent.Spec{Config: cfg, Header: session.Header{
-			Format: session.Format, ID: ch.id, CreatedAt: now, Kind: session.KindSubagent, Cwd: cwd, Project: h.Project,
+			Format: session.Format, ID: ch.id, CreatedAt: now, Kind: session.KindSubagent, Cwd: cwd, Project: h.Project, ProjectID: h.ProjectID,
 			Depth: ch.start.Depth, Parent: &session.Parent{ID: s.ID(), Seq: session.None, Activity: now},
 		}})
 	}

@@ -187,7 +187,7 @@ func (c *cli) withSession(ctx context.Context, arg string, f func(a *app.App, id
 }
 
 func (c *cli) resolve(ctx context.Context, a *app.App, arg string) (session.ID, error) {
-	project := ""
+	var project app.Project
 	if arg == app.Last {
 		cwd, err := app.CheckCwd(c.cwd)
 		if err != nil && c.cwd == "" {
@@ -197,12 +197,9 @@ func (c *cli) resolve(ctx context.Context, a *app.App, arg string) (session.ID, 
 		if err != nil {
 			return "", err
 		}
-		project = app.Project(cwd)
+		project = app.ProjectOf(cwd)
 	}
 	id, skipped, err := a.Resolve(ctx, arg, project)
-	if err != nil {
-		return "", err
-	}
 	if len(skipped) > 0 {
 		var s []string
 		for i, sk := range skipped {
@@ -212,9 +209,13 @@ func (c *cli) resolve(ctx context.Context, a *app.App, arg string) (session.ID, 
 			}
 			s = append(s, fmt.Sprintf("%s (%s)", sk.ID, sk.Reason))
 		}
-		c.note("%s is %s; newer ones passed over: %s", app.Last, id, strings.Join(s, ", "))
+		is, which := string(id), "newer ones"
+		if err != nil {
+			is, which = "none of this project's sessions", "those"
+		}
+		c.note("%s is %s; %s passed over: %s", app.Last, is, which, strings.Join(s, ", "))
 	}
-	return id, nil
+	return id, err
 }
 
 // note tells something worth knowing on stderr.
@@ -255,7 +256,7 @@ func (c *cli) completeID(cmd *cobra.Command, args []string, toComplete string) (
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	l, err := a.List(cmd.Context(), app.ListQuery{Project: app.Project(cwd), Limit: 30})
+	l, err := a.List(cmd.Context(), app.ListQuery{Projects: app.ProjectOf(cwd).Names, Limit: 30})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

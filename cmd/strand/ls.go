@@ -11,7 +11,6 @@ import (
 
 	"github.com/strandline-dev/strandline/app"
 	"github.com/strandline-dev/strandline/session"
-	"github.com/strandline-dev/strandline/store"
 )
 
 // screenRows is how many sessions a terminal gets when nobody says how many.
@@ -23,8 +22,8 @@ func (c *cli) lsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List sessions, last worked on first",
-		Long: "Lists the sessions of this project (the git work tree around the working directory, else the directory\n" +
-			"itself), last worked on first. A session that cannot be read is a row with the reason.\n" +
+		Long: "Lists the sessions of this project (the git repository around the working directory with all its work trees,\n" +
+			"else the directory itself; also when the folder was renamed), last worked on first. A session that cannot be read is a row with the reason.\n" +
 			"With --json one object per line, and last {\"next\",\"hidden\",\"total\"}.",
 		Example: "  strand ls\n  strand ls --any-project --limit 10\n  strand ls --trash --any-project\n  strand ls --json | jq -r 'select(.activity==\"interrupted\") | .id'",
 		Args:    cobra.NoArgs,
@@ -40,7 +39,7 @@ func (c *cli) lsCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				q.Project = app.Project(cwd)
+				q.Projects = app.ProjectOf(cwd).Names
 			}
 			q.All = all
 			if !cmd.Flags().Changed("limit") && c.outTerm && !c.json {
@@ -134,7 +133,7 @@ func (c *cli) printList(l app.List, anyProject bool) {
 }
 
 func (c *cli) rowLine(r app.Row, anyProject bool) string {
-	if r.State != store.StateOK && r.State != store.StateTorn {
+	if !r.Readable() {
 		return fmt.Sprintf("%-20s  %s", r.ID, c.paint(red, safeLine(fmt.Sprintf("%s: %s", r.State, r.Reason))))
 	}
 	title := safeLine(r.Title)

@@ -157,6 +157,7 @@ var (
 	}{
 		{regexp.MustCompile(`\b1[0-9]{12}\b`), "MILLIS"},
 		{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d`), "TIME"},
+		{regexp.MustCompile(`,"projectId":"[^"]*"`), ""}, // not every file system has one
 		{regexp.MustCompile(`"bytes":\d+`), `"bytes":N`},
 		{regexp.MustCompile(`"link":"[^"]{16}"`), `"link":"LINK"`},
 		{regexp.MustCompile(`"go":"[^"]*","os":"[^"]*","arch":"[^"]*"`), `"go":GO`},

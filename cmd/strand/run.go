@@ -81,6 +81,7 @@ func (o *workFlags) options(ctx context.Context, c *cli, fresh bool) (app.WorkOp
 		}
 	}
 	w, err = app.CheckRun(ctx, o.script, o.model, c.config, cwd)
+	w.Here, _ = os.Getwd() // one that is gone says nothing
 	w.Approve, w.Rules, w.Cwd, w.MaxSteps, w.TakeOver = approve, rules, cwd, o.maxSteps, o.takeOver
 	w.NoSubagents = o.alone
 	return w, err

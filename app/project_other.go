@@ -1,0 +1,5 @@
+//go:build !linux && !darwin
+
+package app
+
+func directoryID(string) string { return "" }
