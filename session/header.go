@@ -30,7 +30,7 @@ type Header struct {
 	Kind       SessionKind `json:"kind"`
 	Cwd        string      `json:"cwd"`
 	Project    string      `json:"project,omitzero"`
-	ProjectID  string      `json:"projectId,omitzero"`  // what stays when the project's directory is moved; opaque
+	ProjectID  string      `json:"projectId,omitzero"` // what stays when the project's directory is moved; opaque
 	Parent     *Parent     `json:"parent,omitzero"`
 	SeedLength Seq         `json:"seedLength,omitzero"` // events inherited from the parent at the fork
 	Depth      int         `json:"depth,omitzero"`      // of delegation
