@@ -17,14 +17,14 @@ import (
 
 // SearchQuery says what is looked for, and where.
 type SearchQuery struct {
-	Text    string // what search.Parse reads
-	Project string // "" = any
-	Kinds   []session.SessionKind
-	Tool    string
-	Fields  []search.Field
-	Since   int64 // Unix milliseconds
-	Limit   int   // 0 = no limit
-	Cursor  string
+	Text     string   // what search.Parse reads
+	Projects []string // the names of one project (Project.Names); nil = any
+	Kinds    []session.SessionKind
+	Tool     string
+	Fields   []search.Field
+	Since    int64 // Unix milliseconds
+	Limit    int   // 0 = no limit
+	Cursor   string
 }
 
 // Match is a line of a search: an event in which all was found. Time is in Unix milliseconds.
@@ -115,9 +115,9 @@ func (q SearchQuery) filter() (search.Filter, error) {
 		return search.Filter{}, err
 	}
 	f := search.Filter{Tool: q.Tool, Fields: q.Fields, Since: q.Since, After: after}
-	if q.Project != "" || len(q.Kinds) > 0 {
+	if in := (store.Query{Projects: q.Projects}); q.Projects != nil || len(q.Kinds) > 0 {
 		f.Include = func(h session.Header) bool {
-			return (q.Project == "" || projectOf(h) == q.Project) && (len(q.Kinds) == 0 || slices.Contains(q.Kinds, h.Kind))
+			return in.InProject(h) && (len(q.Kinds) == 0 || slices.Contains(q.Kinds, h.Kind))
 		}
 	}
 	return f, nil

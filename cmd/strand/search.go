@@ -42,7 +42,7 @@ func (c *cli) searchCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				q.Project = app.Project(cwd)
+				q.Projects = app.ProjectOf(cwd).Names
 			}
 			if since != "" {
 				if q.Since, err = app.ParseSince(since, time.Now()); err != nil {
@@ -87,7 +87,7 @@ func (c *cli) search(cmd *cobra.Command, q app.SearchQuery) error {
 			if c.json {
 				return c.object(m)
 			}
-			spin.print(false, func() { c.printMatch(m, q.Project == "") })
+			spin.print(false, func() { c.printMatch(m, q.Projects == nil) })
 			return nil
 		})
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *cli) searchNotes(end app.SearchEnd, q app.SearchQuery, n int) {
 	case c.json:
 	case end.Next != "":
 		c.note("more with --cursor %s", end.Next)
-	case n == 0 && q.Project != "":
+	case n == 0 && q.Projects != nil:
 		c.hint("nothing found in this project; --any-project searches all")
 	case n == 0:
 		c.hint("nothing found")
