@@ -99,7 +99,7 @@ func (w *world) events(first session.Seq, n int) []session.Event {
 // create stores a session.
 func (w *world) create(id session.ID, n int) {
 	h := session.Header{Format: session.Format, ID: id, CreatedAt: 1_600_000_000_000 + int64(w.rng.IntN(20)), Cwd: "/w",
-		Kind: []session.SessionKind{session.KindRoot, session.KindSubagent}[w.rng.IntN(2)], Project: []string{"", "/p"}[w.rng.IntN(2)]}
+		Kind: []session.SessionKind{session.KindRoot, session.KindSubagent}[w.rng.IntN(2)], Project: []string{"", "/p"}[w.rng.IntN(2)], ProjectID: []string{"", "dir:1"}[w.rng.IntN(2)]}
 	wr, err := w.st.Create(w.t.Context(), h)
 	w.ok(err)
 	_, err = wr.Append(w.t.Context(), w.events(0, n))
@@ -145,7 +145,7 @@ func (w *world) change() {
 
 // rows are what a list must show, from the store and the fold alone.
 func (w *world) rows(q Query) Page {
-	sq := store.Query{Project: q.Project, Kinds: q.Kinds, ByCreation: q.ByCreation, Limit: q.Limit, Cursor: q.Cursor}
+	sq := store.Query{Projects: q.Projects, Kinds: q.Kinds, ByCreation: q.ByCreation, Limit: q.Limit, Cursor: q.Cursor}
 	page, err := w.st.(store.Lister).List(w.t.Context(), sq)
 	w.ok(err)
 	out := Page{Next: page.Next, Total: page.Total, Hidden: page.Hidden}
@@ -191,7 +191,7 @@ func (w *world) same(x *Index, q Query) {
 	}
 }
 
-var queries = []Query{{}, {Limit: 3}, {ByCreation: true, Limit: 4}, {Kinds: []session.SessionKind{session.KindRoot}}, {Project: "/p", Limit: 2}}
+var queries = []Query{{}, {Limit: 3}, {ByCreation: true, Limit: 4}, {Kinds: []session.SessionKind{session.KindRoot}}, {Projects: []string{"/p"}, Limit: 2}, {Projects: []string{"dir:1", "/q"}}}
 
 // An index that lives on, one that is opened again and one that begins anew say what the store says.
 func TestList(t *testing.T) {

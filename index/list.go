@@ -18,7 +18,7 @@ import (
 
 // Query selects and orders a page of a list. The zero value lists everything by last activity.
 type Query struct {
-	Project    string                // header project, or cwd where there is none; "" = any
+	Projects   []string              // names of one project, as in store.Query; nil = any
 	Kinds      []session.SessionKind // nil = all
 	Title      string                // that the title must hold, whatever the case; "" = any
 	ByCreation bool
@@ -54,9 +54,10 @@ func (x *Index) List(ctx context.Context, q Query, progress Progress) (Page, err
 		return page, err
 	}
 	var keys []key
+	in := store.Query{Projects: q.Projects}
 	for id, h := range s.heads {
 		if h.readable {
-			if q.Project != "" && q.Project != h.project {
+			if !in.InProject(session.Header{Project: h.project, ProjectID: h.projectID}) {
 				continue
 			}
 			if q.Kinds != nil && !slices.Contains(q.Kinds, h.kind) {

@@ -23,8 +23,10 @@ type head struct {
 	created  int64
 	readable bool // its header was read
 	kind     session.SessionKind
-	project  string
-	body     uint64 // the sum of its body
+	project  string // or its cwd, where it has none
+	// projectID is that of its header.
+	projectID string
+	body      uint64 // the sum of its body
 }
 
 // body is all the rest.
@@ -102,6 +104,7 @@ func (h head) encode(id session.ID) []byte {
 	b = append(b, readable)
 	text(string(h.kind))
 	text(h.project)
+	text(h.projectID)
 	b = binary.BigEndian.AppendUint64(b, h.body)
 	return seal(id, ofHead, b)
 }
@@ -135,7 +138,7 @@ func decodeHead(id session.ID, b []byte) (h head, err error) {
 	if len(b) > 0 {
 		h.readable, b = b[0] == 1, b[1:]
 	}
-	h.kind, h.project = session.SessionKind(text()), text()
+	h.kind, h.project, h.projectID = session.SessionKind(text()), text(), text()
 	if !ok || len(b) != 8 {
 		return h, errWrong
 	}
@@ -146,7 +149,7 @@ func decodeHead(id session.ID, b []byte) (h head, err error) {
 // headOf returns the head of a session that is as st says, without its body's sum.
 func headOf(m store.Mark, st store.Stat) head {
 	h := head{mark: store.Mark{ID: m.ID, Stamp: m.Stamp, Past: m.Past}, activity: st.LastActivity, created: st.Header.CreatedAt,
-		readable: st.Header.ID != "", kind: st.Header.Kind, project: st.Header.Project}
+		readable: st.Header.ID != "", kind: st.Header.Kind, project: st.Header.Project, projectID: st.Header.ProjectID}
 	if h.project == "" {
 		h.project = st.Header.Cwd
 	}
