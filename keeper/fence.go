@@ -55,7 +55,7 @@ func (h *Handle) saveFork(ctx context.Context) (session.ID, error) {
 			return "", err
 		}
 	}
-	if child.Parent.Activity, err = session.LastActivityBefore(p, common, h.header.CreatedAt); err != nil {
+	if child.Parent.Activity, err = session.LastActivityBefore(p, common, child.CreatedAt); err != nil {
 		return "", err
 	}
 	own := make([]session.Event, 0, p.Len()-common)

@@ -78,7 +78,7 @@ func (h *Handle) cut(at *session.Seq) (session.Seq, error) {
 // turn is running.
 func (k *Keeper) emptyFork(ctx context.Context, src session.Header, opt store.ForkOptions) (session.Header, error) {
 	h := childHeader(src, session.None, opt)
-	h.Parent.Activity = src.CreatedAt
+	h.Parent.Activity = h.CreatedAt // as a fold of its log has it
 	f, ok := k.st.(store.Forker)
 	if !ok {
 		return session.Header{}, errNoForks

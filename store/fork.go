@@ -115,7 +115,7 @@ func childHeader(ctx context.Context, f Forker, snap *Snapshot, cut session.Seq,
 			return h, fmt.Errorf("store: fork of %s at %d: %w", src.ID, cut, err)
 		}
 	}
-	h.Parent.Activity, err = session.LastActivityBefore(snap.Prefix, cut+1, src.CreatedAt)
+	h.Parent.Activity, err = session.LastActivityBefore(snap.Prefix, cut+1, h.CreatedAt)
 	return h, err
 }
 
