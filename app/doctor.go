@@ -132,6 +132,40 @@ func (a *App) Repair(ctx context.Context, id session.ID, dryRun bool) (Repair, e
 		Kept: list(rep.Kept), Written: list(rep.Written), Guessed: list(rep.Guessed)}, err
 }
 
+// StoreHealth is what Doctor found of the store as such.
+type StoreHealth struct {
+	Store    string    `json:"store"` // its directory
+	Problems []Problem `json:"problems"`
+	Repair   *Repair   `json:"repair,omitzero"` // nil: not asked for
+}
+
+// DoctorStore says what is wrong with the store as such, and repairs it if it is asked to. Nil: nothing is.
+func (a *App) DoctorStore(ctx context.Context, repair, dryRun bool) (*StoreHealth, error) {
+	r, ok := a.Store.(store.StoreRepairer)
+	sv, surveys := a.Store.(store.Surveyor)
+	if !ok || !surveys {
+		return nil, nil
+	}
+	rep, err := r.RepairStore(ctx, dryRun || !repair)
+	if len(rep.Damage) == 0 {
+		return nil, err
+	}
+	v, serr := sv.Survey(ctx)
+	if serr != nil {
+		return nil, serr
+	}
+	h := &StoreHealth{Store: v.Root, Problems: []Problem{}}
+	if err != nil || dryRun || !repair {
+		h.Problems = append(h.Problems, Problem{Kind: "damage", Seq: session.None, File: rep.Damage[0].File, Detail: rep.Damage[0].Detail})
+	}
+	if repair {
+		h.Repair = &Repair{DryRun: dryRun, Needed: true, Lost: []store.Span{}, Found: []store.Span{}, Kept: list(rep.Kept), Written: list(rep.Written), Guessed: list(rep.Guessed)}
+	} else if errors.Is(err, store.ErrUnsupported) {
+		err = nil // that is for who repairs
+	}
+	return h, err
+}
+
 // list is never nil: an empty list of JSON.
 func list[T any](s []T) []T { return append([]T{}, s...) }
 

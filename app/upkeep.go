@@ -17,6 +17,7 @@ type StoreFacts struct {
 	Root     string                      `json:"root"`
 	Format   int                         `json:"format"` // 0: nothing was ever stored
 	Store    string                      `json:"store"`
+	Bad      string                      `json:"bad"` // why the file that says both cannot be read
 	Writable bool                        `json:"writable"`
 	ReadOnly string                      `json:"readOnly"` // why it is not writable
 	Locks    bool                        `json:"locks"`    // a second lock was refused
@@ -48,7 +49,7 @@ func (a *App) Facts(ctx context.Context) (StoreFacts, error) {
 	if err != nil {
 		return f, err
 	}
-	f.Root, f.Format, f.Store, f.ReadOnly, f.NoLocks = v.Root, v.Format, v.Store, v.ReadOnly, v.Locks
+	f.Root, f.Format, f.Store, f.Bad, f.ReadOnly, f.NoLocks = v.Root, v.Format, v.Store, v.Bad, v.ReadOnly, v.Locks
 	f.Writable, f.Locks = v.ReadOnly == "", v.Locks == ""
 	f.Segments, f.Packed, f.Blobs, f.BadBlobs, f.Trash, f.Aside, f.Litter = v.Segments, v.Packed, v.Blobs, v.BadBlobs, v.Trash, v.Aside, v.Litter
 	page, err := l.List(ctx, store.Query{})

@@ -34,10 +34,19 @@ func (s *Store) lockStore(ctx context.Context, exclusive bool) (vfs.File, error)
 	if err != nil {
 		return nil, s.readOnly(err)
 	}
+	if err := s.waitLock(ctx, f, exclusive); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// waitLock locks f, which is store.lock.
+func (s *Store) waitLock(ctx context.Context, f vfs.File, exclusive bool) error {
 	for {
 		ok, err := f.TryLock(exclusive)
 		if ok && err == nil {
-			return f, nil
+			return nil
 		}
 		if info, serr := f.Stat(); err != nil && serr == nil && !info.Mode().IsRegular() {
 			err = &store.ReadOnlyError{Path: s.root, Cause: &notFileError{s.path(lockName), info.Mode()}}
@@ -47,8 +56,7 @@ func (s *Store) lockStore(ctx context.Context, exclusive bool) (vfs.File, error)
 			err = &store.ReadOnlyError{Path: s.root, Cause: fmt.Errorf("file locks do not work here: %w", err)}
 		}
 		if err != nil {
-			f.Close()
-			return nil, err
+			return err
 		}
 	}
 }

@@ -19,6 +19,19 @@ type storeFile struct {
 	Store      string `json:"store"`
 }
 
+// parseStoreFile says what a store is.
+func (s *Store) parseStoreFile(b []byte) (storeFile, error) {
+	var f storeFile
+	err := json.Unmarshal(b, &f)
+	if err == nil && f.Strandline < 1 {
+		err = errors.New("it names no format")
+	}
+	if err != nil {
+		return f, &store.StoreFileError{Path: s.path(storeName), Why: err.Error()}
+	}
+	return f, nil
+}
+
 // version refuses a store that a newer program made.
 func (s *Store) version() error {
 	b, _, err := s.readFile(s.path(storeName), 1<<16)
@@ -28,9 +41,9 @@ func (s *Store) version() error {
 	if err != nil {
 		return &store.ReadOnlyError{Path: s.root, Cause: err}
 	}
-	var f storeFile
-	if err := json.Unmarshal(b, &f); err != nil {
-		return &store.ReadOnlyError{Path: s.root, Cause: fmt.Errorf("%s cannot be read: %w", storeName, err)}
+	f, bad := s.parseStoreFile(b)
+	if bad != nil {
+		return &store.ReadOnlyError{Path: s.root, Cause: bad}
 	}
 	if f.Strandline > session.Format {
 		return &store.ReadOnlyError{Path: s.root, Cause: fmt.Errorf(
@@ -97,7 +110,10 @@ func (s *Store) prepare() error {
 		err = s.mkdirAll(s.path("live"))
 	}
 	if err == nil && fresh {
-		err = s.makeStoreFile()
+		var id string
+		if id, err = s.nonce(); err == nil {
+			err = s.makeStoreFile(id)
+		}
 	}
 	if err != nil {
 		return s.readOnly(err)
@@ -111,11 +127,7 @@ func (s *Store) prepare() error {
 	return nil
 }
 
-func (s *Store) makeStoreFile() error {
-	id, err := s.nonce()
-	if err != nil {
-		return err
-	}
+func (s *Store) makeStoreFile(id string) error {
 	b, err := json.Marshal(storeFile{session.Format, id})
 	if err != nil {
 		return err

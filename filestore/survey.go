@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/store"
 	"github.com/strandline-dev/strandline/vfs"
@@ -19,14 +18,18 @@ func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
 	b, _, err := s.readFile(s.path(storeName), 1<<16)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return v, err
-	default:
-		var f storeFile
-		if err := json.Unmarshal(b, &f); err != nil {
-			return v, &store.ReadOnlyError{Path: s.path(storeName), Cause: err}
+		if ids, err := s.ids("sessions", ""); err == nil && len(ids) > 0 {
+			v.Bad = s.path(storeName) + " is gone: it is made anew with the next session that is written"
 		}
-		v.Format, v.Store = f.Strandline, f.Store
+	case err != nil:
+		v.Bad = err.Error()
+	default:
+		f, bad := s.parseStoreFile(b)
+		if bad != nil {
+			v.Bad = bad.Error()
+		} else {
+			v.Format, v.Store = f.Strandline, f.Store
+		}
 	}
 	if err := s.writable(); err != nil {
 		v.ReadOnly = err.Error()

@@ -184,6 +184,15 @@ func (e *ReadOnlyError) Unwrap() error { return e.Cause }
 // Is matches ErrReadOnly.
 func (e *ReadOnlyError) Is(t error) bool { return t == ErrReadOnly }
 
+// StoreFileError says that the file which says what a store is cannot be read. The sessions can; nothing is written until
+// the file was repaired (StoreRepairer).
+type StoreFileError struct {
+	Path string
+	Why  string
+}
+
+func (e *StoreFileError) Error() string { return fmt.Sprintf("%s cannot be read: %s", e.Path, e.Why) }
+
 // NotSavedError says that accepted events are not on disk yet. They are kept in memory and saving is
 // tried again.
 type NotSavedError struct {

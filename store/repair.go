@@ -53,3 +53,11 @@ func AddSeq(spans []Span, seq session.Seq) []Span {
 	}
 	return append(spans, Span{seq, seq})
 }
+
+// StoreRepairer repairs what says of a directory that it is a store.
+type StoreRepairer interface {
+	// RepairStore sets a file aside that cannot be read, and makes a new one, with the id that the old one shows, or a new
+	// id. Nothing is done where nothing is wrong (Damage is nil), and *UnsupportedError is returned if a session of a newer
+	// format is there: then the store may be of a newer format, too. With dryRun it only says what it would do.
+	RepairStore(ctx context.Context, dryRun bool) (Repair, error)
+}

@@ -56,6 +56,7 @@ type Survey struct {
 	Root   string
 	Format int    // 0: nothing was ever stored
 	Store  string // the store's id
+	Bad    string // why the file that tells both does not; "": it does, or nothing was ever stored
 	// Locks says why locks do not keep a second writer out here, or that nobody knows; "": they do.
 	Locks string
 	// ReadOnly says why nothing can be written; "": it can.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +23,7 @@ func (c *cli) doctorCmd() *cobra.Command {
 			"reports. Exit code 4 means that something is damaged, missing or unsupported; notes are exit code 0.\n\n" +
 			"--repair makes damaged sessions writable again: each event that is gone gets a mark in its place, which the\n" +
 			"model sees as a notice; every other event keeps its bytes; the damaged files stay, byte for byte, and are named.\n" +
-			"With --dry-run it only says what it would do.\n\n" +
+			"With --dry-run it only says what it would do. Without an ID it also makes a strandline.json anew that cannot be read.\n\n" +
 			"--requests makes every request that was sent to a model again, from the log alone, and compares it with\n" +
 			"what was recorded of it: a difference means that this version would send something else than was sent then.",
 		Example:           "  strand doctor last\n  strand doctor --json | jq -c 'select(.problems != [])'\n  strand doctor --repair --dry-run 7f3k\n  strand doctor --repair 7f3k",
@@ -36,6 +37,12 @@ func (c *cli) doctorCmd() *cobra.Command {
 				return err
 			}
 			defer a.Close()
+			sick := false
+			if len(args) == 0 {
+				if sick, err = c.doctorStore(cmd.Context(), a, repair, dryRun); err != nil {
+					return err
+				}
+			}
 			ids, err := c.patients(cmd, a, args)
 			if err == nil && repair {
 				ids, err = a.RepairOrder(cmd.Context(), ids)
@@ -96,6 +103,9 @@ func (c *cli) doctorCmd() *cobra.Command {
 			switch {
 			case refused != nil:
 				return refused
+			case sick:
+				return &failure{exit: exitDamaged, code: "damaged", what: "doctor", why: "the store's strandline.json is damaged or gone",
+					hint: "no session is harmed; strand doctor --repair makes it anew"}
 			case ill > 1:
 				return &failure{exit: exitDamaged, code: "damaged", what: "doctor", why: fmt.Sprintf("%d of %d sessions are damaged or unsupported", ill, len(ids)),
 					hint: "the lines above name them; the others are not harmed; strand doctor --repair ID makes one writable again"}
@@ -113,6 +123,29 @@ func (c *cli) doctorCmd() *cobra.Command {
 	cmd.Flags().BoolVar(&repair, "repair", false, "make damaged sessions writable again; nothing is thrown away")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "with --repair: say what it would do")
 	return cmd
+}
+
+// doctorStore tells what is wrong with the store as such, and whether it still is.
+func (c *cli) doctorStore(ctx context.Context, a *app.App, repair, dryRun bool) (bool, error) {
+	h, err := a.DoctorStore(ctx, repair, dryRun)
+	if h == nil || err != nil {
+		return false, err
+	}
+	if c.json {
+		return len(h.Problems) > 0, c.object(h)
+	}
+	for _, p := range h.Problems {
+		fmt.Fprintf(c.out, "%s  %s\n", safeLine(h.Store), c.paint(red, safeLine(p.Detail)))
+	}
+	if r := h.Repair; r != nil && r.DryRun {
+		fmt.Fprintf(c.out, "  repair would set it aside, if it is there, and make a new one\n")
+	} else if r != nil {
+		fmt.Fprintf(c.out, "%s  repaired: new file %s\n", safeLine(h.Store), safeLine(strings.Join(r.Written, ", ")))
+		for _, f := range r.Kept {
+			fmt.Fprintf(c.out, "  damaged bytes kept: %s\n", safeLine(f))
+		}
+	}
+	return len(h.Problems) > 0, nil
 }
 
 // patients are the sessions that are named, or all.

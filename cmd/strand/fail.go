@@ -76,6 +76,7 @@ func explain(what string, err error) *failure {
 		unsupported *store.UnsupportedError
 		types       *session.UnsupportedError
 		readOnly    *store.ReadOnlyError
+		storeFile   *store.StoreFileError
 		turn        *app.TurnError
 		several     *app.SeveralWaitError
 		answered    *app.AnsweredError
@@ -162,6 +163,9 @@ func explain(what string, err error) *failure {
 	case errors.As(err, &readOnly) && errors.Is(err, store.ErrUnsupported):
 		f.exit, f.code, f.why = exitUnsupported, "unsupported", readOnly.Error()
 		f.hint = "use a newer strand, or work in another store with --store DIR"
+	case errors.As(err, &storeFile):
+		f.exit, f.code, f.why = exitDamaged, "damaged", err.Error()
+		f.hint = "strand doctor --repair sets it aside and makes a new one; every session can be read until then (strand ls, strand show)"
 	case errors.As(err, &readOnly):
 		f.exit, f.code, f.why = exitFailed, "read-only", readOnly.Error()
 		f.hint = "make it writable, or work in another store with --store DIR"

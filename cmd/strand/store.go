@@ -19,7 +19,7 @@ func (c *cli) storeCmd() *cobra.Command {
 		Short: "Say what the store holds; pack, collect, check",
 		Long: "Says where the store is and what it holds: sessions by kind and state, segments and packed ones, blobs, the\n" +
 			"trash, bytes kept aside, temporary files, and whether locks work. It changes and creates nothing.\n\n" +
-			"With --json one object: {\"root\",\"format\",\"store\",\"writable\",\"readOnly\",\"locks\",\"noLocks\",\"sessions\",\"kinds\",\n" +
+			"With --json one object: {\"root\",\"format\",\"store\",\"bad\",\"writable\",\"readOnly\",\"locks\",\"noLocks\",\"sessions\",\"kinds\",\n" +
 			"\"states\",\"held\",\"segments\":{\"n\",\"bytes\"},\"packed\",\"blobs\",\"badBlobs\",\"trash\",\"aside\",\"litter\"}.",
 		Example: "  strand store\n  strand store --json | jq .blobs.bytes\n  strand store sizes\n  strand store pack\n  strand store collect --dry-run\n  strand store check",
 		Args:    cobra.NoArgs,
@@ -56,7 +56,9 @@ func (c *cli) printFacts(f app.StoreFacts) {
 		}
 	}
 	line("store", "%s", f.Root)
-	if f.Format == 0 {
+	if f.Bad != "" {
+		line("damaged", "%s; strand doctor --repair", f.Bad)
+	} else if f.Format == 0 {
 		line("", "nothing was ever stored here")
 	} else {
 		line("format", "%d, id %s", f.Format, f.Store)
