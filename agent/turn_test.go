@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/llm"
 	"github.com/strandline-dev/strandline/memstore"
@@ -445,5 +447,60 @@ func TestTitleAndProject(t *testing.T) {
 	}
 	if _, err := a.Redo(w.ctx); err != nil { // turn 3 is the newest undo that is left
 		t.Error(err)
+	}
+}
+
+// What streams in is logged in pieces: each has no more than the bound and one delta, and together they are what came,
+// also of a request that is cancelled in the middle.
+func TestChunkBound(t *testing.T) {
+	const deltas = 500
+	for name, cut := range map[string]bool{"whole": false, "cancelled": true} {
+		t.Run(name, func(t *testing.T) {
+			var a *agent.Agent
+			sent := strings.Builder{}
+			w := newWorld(t, nil, func(o *agent.Options) { o.ChunkBytes, o.ChunkAge = 100, time.Hour },
+				func(ctx context.Context, _ llm.Request, yield func(llm.Chunk, error) bool) {
+					for i := range deltas {
+						if cut && i == deltas/2 {
+							a.Cancel(agent.CauseUser)
+							yield(llm.Chunk{}, llm.AsError(ctx, context.Canceled))
+							return
+						}
+						text := fmt.Sprintf("delta %d ", i)
+						sent.WriteString(text)
+						if !yield(llm.Chunk{Type: llm.ChunkTextDelta, Text: text}, nil) {
+							return
+						}
+					}
+					yield(llm.Chunk{Type: llm.ChunkFinish, Finish: llm.FinishStop}, nil)
+				})
+			a = w.create("s-1111")
+			w.say(a, "go")
+			log, got, n := a.Session().Events(), strings.Builder{}, 0
+			for ev, err := range log.Range(0, log.Len()) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ev.Type != session.TypeAssistantChunk {
+					continue
+				}
+				d, err := session.DecodeData[session.AssistantChunk](ev)
+				var c llm.Chunk
+				if err == nil {
+					err = json.Unmarshal(d.Chunk, &c)
+				}
+				if err != nil || len(c.Text) > 100+len("delta 499 ") {
+					t.Errorf("%v: a piece of %d bytes", err, len(c.Text))
+				}
+				got.WriteString(c.Text)
+				n++
+			}
+			if got.String() != sent.String() {
+				t.Errorf("%d bytes came, %d are in the log", sent.Len(), got.Len())
+			}
+			if most := sent.Len()/100 + 1; n > most {
+				t.Errorf("%d events for %d bytes, want %d at most", n, sent.Len(), most)
+			}
+		})
 	}
 }

@@ -145,6 +145,7 @@ func (t *chat) compact(ctx context.Context) error {
 		return nothingSaid("/compact")
 	}
 	finish := t.work.Watch(t.c.shower("text", t.work, t.spin))
+	t.spin.print(false, func() {}) // the person's line end moved the cursor
 	t.spin.wait("compacting")
 	out, err := t.work.Compact(ctx)
 	t.spin.wait("")
