@@ -28,6 +28,9 @@ func (r *run) histories(ctx context.Context) error {
 		if err := r.fork(ctx, dir, id, size); err != nil {
 			return err
 		}
+		if err := r.checkpoint(ctx, dir, id, size); err != nil {
+			return err
+		}
 		if err := os.RemoveAll(filepath.Join(r.root, dir)); err != nil {
 			return err
 		}

@@ -53,11 +53,11 @@ func parseFoldName(name string) (pos store.Pos, ok bool) {
 func (s *Store) cacheDir(id session.ID) string { return s.path("cache", string(id)) }
 
 // foldsIn returns the checkpoints below cache/<id>, the newest first.
-func (s *Store) foldsIn(id session.ID) []foldFile {
+func (s *Store) foldsIn(id session.ID) ([]foldFile, error) {
 	dir := s.cacheDir(id)
-	list, err := s.fs.ReadDir(dir)
+	list, err := s.entries(dir)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	var out []foldFile
 	for _, e := range list {
@@ -66,7 +66,7 @@ func (s *Store) foldsIn(id session.ID) []foldFile {
 		}
 	}
 	slices.SortFunc(out, func(a, b foldFile) int { return cmp.Compare(b.pos.Next, a.pos.Next) })
-	return out
+	return out, nil
 }
 
 // folds returns the checkpoints that may be of the first n events of a session with header h or fewer, the newest
@@ -74,7 +74,8 @@ func (s *Store) foldsIn(id session.ID) []foldFile {
 func (s *Store) folds(h session.Header, n session.Seq) []foldFile {
 	var out []foldFile
 	add := func(id session.ID, end session.Seq) {
-		for _, c := range s.foldsIn(id) {
+		all, _ := s.foldsIn(id)
+		for _, c := range all {
 			if c.pos.Next <= min(end, n) {
 				out = append(out, c)
 			}
@@ -95,12 +96,28 @@ func (s *Store) DropCheckpoints(ctx context.Context, id session.ID) error {
 	if session.ValidID(id) != nil {
 		return &store.NotFoundError{ID: string(id)}
 	}
-	for _, c := range s.foldsIn(id) {
+	all, err := s.foldsIn(id)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, c := range all {
 		if err := s.fs.Remove(c.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	return context.Cause(ctx)
+}
+
+// dropFolds removes the checkpoints of id and of all that begin with a part of it: a repair puts marks in the place of
+// events, and the links behind them stay as they are, so nothing else would tell that these are of another log.
+func (s *Store) dropFolds(ctx context.Context, id session.ID, kin []relative) error {
+	err := s.DropCheckpoints(ctx, id)
+	for i := range kin {
+		if _, _, ok := kin[i].part(id); ok {
+			err = errors.Join(err, s.DropCheckpoints(ctx, kin[i].id))
+		}
+	}
+	return err
 }
 
 // ReadTail is Read behind a checkpoint.
@@ -257,10 +274,11 @@ func (s *Store) PutCheckpoint(ctx context.Context, id session.ID, c store.Checkp
 			return err
 		}
 	}
-	for _, old := range tooMany(s.foldsIn(id)) {
+	all, err := s.foldsIn(id)
+	for _, old := range tooMany(all) {
 		s.fs.Remove(old.path)
 	}
-	return nil
+	return err
 }
 
 // tooMany returns those of all, the newest first, that need not be kept: without one of them the gap there is not wider

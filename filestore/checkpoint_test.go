@@ -321,7 +321,7 @@ func TestDamageBelowACheckpoint(t *testing.T) {
 				t.Fatal("nothing was met")
 			}
 			w.Close()
-			if left := s.foldsIn(subject); len(left) > 0 {
+			if left, _ := s.foldsIn(subject); len(left) > 0 {
 				t.Errorf("checkpoints are left: %v", left)
 			}
 			if _, err := s.Open(ctx, subject); !errors.Is(err, store.ErrDamaged) {
@@ -353,7 +353,7 @@ func TestBadCache(t *testing.T) {
 	s := smallSegments(t, t.TempDir(), nil)
 	foldedLives(t, s, subject, 4)
 	dir := s.cacheDir(subject)
-	all := s.foldsIn(subject)
+	all := must[[]foldFile](t)(s.foldsIn(subject))
 	good := map[string][]byte{}
 	for _, c := range all {
 		good[c.path] = must[[]byte](t)(os.ReadFile(c.path))
@@ -476,7 +476,7 @@ func TestPutCheckpoint(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all := s.foldsIn(subject)
+	all := must[[]foldFile](t)(s.foldsIn(subject))
 	if len(all) > maxFolds || all[0].pos != pos {
 		t.Errorf("%d are kept, the newest at %d of %d", len(all), all[0].pos.Next, pos.Next)
 	}
@@ -495,5 +495,37 @@ func TestPutCheckpoint(t *testing.T) {
 	w.Close()
 	if err := s.PutCheckpoint(ctx, subject, store.Checkpoint{Pos: pos, Data: []byte("x")}); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("of a session that is not held: %v", err)
+	}
+}
+
+// A repair puts marks in the place of events, and keeps the links behind them: a checkpoint from before is of another
+// log, that of a fork too, also if nobody met the damage.
+func TestRepairDropsCheckpoints(t *testing.T) {
+	ctx := t.Context()
+	s := smallSegments(t, t.TempDir(), nil)
+	foldedLives(t, s, subject, 5)
+	h := must[session.Header](t)(store.Fork(ctx, s, subject, store.ForkOptions{Child: "child-1", Now: 9}))
+	w := must[store.Writer](t)(s.Open(ctx, h.ID))
+	mustAppend(t, w, talk(t, w.Opened().Pos.Next, 1))
+	keepFold(t, s, w)
+	w.Close()
+	names := must[[]segName](t)(s.segmentNames(s.dir(subject)))
+	path := names[holding(names, 100)].in(s.dir(subject))
+	text := must[[]byte](t)(os.ReadFile(path))
+	text[bytes.Index(text, []byte(`"seq":100,`))+40] ^= 1
+	write(t, path, text)
+	if _, err := s.Repair(ctx, subject, true); err != nil {
+		t.Fatal(err)
+	}
+	if all, _ := s.foldsIn(h.ID); len(all) == 0 {
+		t.Error("a dry run removes checkpoints")
+	}
+	if _, err := s.Repair(ctx, subject, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []session.ID{subject, h.ID} {
+		if at := behind(t, s, id); at != 0 {
+			t.Errorf("%s is opened behind a checkpoint from before the repair, at %d", id, at)
+		}
 	}
 }

@@ -86,6 +86,11 @@ func (r *repair) run(ctx context.Context, dryRun bool) error {
 	if err != nil {
 		return err
 	}
+	if !dryRun {
+		if err := r.s.dropFolds(ctx, r.id, kin); err != nil {
+			return err
+		}
+	}
 	check := r.s.healthy(ctx)
 	if bad != nil {
 		damage := store.Range{File: filepath.Join(r.dir, headerName), First: 0, Last: session.None, Detail: bad.Error()}
