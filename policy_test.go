@@ -50,6 +50,8 @@ var arrows = map[string]struct{ in, out string }{
 	"search/searchtest":   {"message session store", json + " pgregory.net/rapid"},
 	"redact":              {"", json},
 	"search":              {"message session store", json + " golang.org/x/text"},
+	"telemetry":           {"message session", json + " go.opentelemetry.io/otel go.opentelemetry.io/collector/pdata github.com/go-logr/logr"},
+	"telemetry/otlptest":  {"", "go.opentelemetry.io/proto/otlp google.golang.org/protobuf"},
 	"config":              {"tool", "github.com/pelletier/go-toml"},
 	"importer":            {"session store record", json + " github.com/klauspost/compress"},
 	"importer/dsh":        {"message session record importer", json},

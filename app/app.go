@@ -18,6 +18,7 @@
 //	doctor.go    what is wrong, and what is only worth knowing
 //	fork.go      forks, in this store and in another one
 //	change.go    undo, redo, title
+//	telemetry.go what tells a receiver of the work
 //	compact.go   compaction: its numbers, what begins it, what a person asks of it
 //	remove.go    into the trash, back, for good
 //	import.go    files of other programs

@@ -21,6 +21,7 @@ import (
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 	"github.com/strandline-dev/strandline/subagent"
+	"github.com/strandline-dev/strandline/telemetry"
 	"github.com/strandline-dev/strandline/tool"
 	"github.com/strandline-dev/strandline/tool/builtin"
 )
@@ -61,6 +62,9 @@ type Work struct {
 	h         *keeper.Handle
 	told      session.Seq // what a watcher was told; used by one watch at a time
 	free      func()      // lets the connections to the model go
+
+	telemetry   *telemetry.Telemetry // nil: off
+	noTelemetry string               // why something that was asked for is off
 }
 
 // idleModel is how long a model may say nothing before its request is given up, unless the configuration says.
@@ -84,8 +88,17 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 	}
 	k := a.newKeeper()
 	compactor := newCompactor(o.Config)
+	tele, off := a.newTelemetry(o.Config)
+	begun := false
+	defer func() {
+		if !begun && tele != nil {
+			over, end := context.WithCancel(ctx)
+			end() // nothing happened that is worth a wait
+			tele.Close(over)
+		}
+	}()
 	d, err := subagent.New(agent.Options{
-		Sessions: sessions{k},
+		Sessions: sessions{k, tele},
 		Models:   m,
 		Default:  m.route(),
 		Policy:   o.Config.Policy(o.Default),
@@ -104,7 +117,7 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 		return nil, err
 	}
 	agents := d.Agents()
-	w := &Work{app: a, k: k, d: d, free: free, compactor: compactor, opts: o}
+	w := &Work{app: a, k: k, d: d, free: free, compactor: compactor, opts: o, telemetry: tele, noTelemetry: off}
 	cfg := agent.Config{Route: o.Route, Policy: o.Approve, Rules: o.Rules}
 	if o.Session != "" {
 		if o.TakeOver { // nobody's work is ended for what cannot go on
@@ -138,6 +151,7 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 	if err != nil {
 		return nil, errors.Join(err, w.Close(ctx))
 	}
+	begun = true
 	return w, nil
 }
 
@@ -288,7 +302,7 @@ func (w *Work) follow(ctx context.Context, f func(session.Event)) {
 	}
 }
 
-// Close saves, lets the session go and frees everything. If it cannot be saved the error is *UnsavedError, and
+// Close saves, lets the session go and frees everything; telemetry is left to Report. If it cannot be saved the error is *UnsavedError, and
 // what is missing was put into a file outside the store.
 func (w *Work) Close(ctx context.Context) error {
 	if w.Agent == nil {
@@ -428,22 +442,18 @@ var remedies = map[llm.Code]string{
 	llm.CodeTransport:         "see whether the service runs and strand config has its address",
 }
 
-// sessions is the durable side of the agents: a keeper.
-type sessions struct{ k *keeper.Keeper }
-
-func handle(h *keeper.Handle, err error) (agent.Handle, error) {
-	if err != nil {
-		return nil, err
-	}
-	return h, nil
+// sessions is the durable side of the agents: a keeper, and what follows its sessions.
+type sessions struct {
+	k *keeper.Keeper
+	t *telemetry.Telemetry // nil: nothing does
 }
 
 func (s sessions) Create(ctx context.Context, h session.Header, seed session.Seed) (agent.Handle, error) {
-	return handle(s.k.Create(ctx, h, seed))
+	return s.follows(s.k.Create(ctx, h, seed))
 }
 
 func (s sessions) Resume(ctx context.Context, id session.ID) (agent.Handle, error) {
-	return handle(s.k.Resume(ctx, id))
+	return s.follows(s.k.Resume(ctx, id))
 }
 
 func (s sessions) Restore(ctx context.Context, id session.ID) (agent.Handle, bool, error) {

@@ -2,10 +2,12 @@
 //
 // The user's file may set everything. A project's file comes with whatever was checked out, so it can only
 // ask for what harms nobody: a model of a provider that the user has chosen, fewer steps, a stricter approval.
-// It cannot name an address, a key, a provider or a looser approval; that is an error, not a silence.
+// It cannot name an address, a key, a provider or a looser approval, nor send anything anywhere; that is an error, not a
+// silence.
 //
 // Both are strict: a key that nobody knows is an error that names file and line. Nothing is read from the
-// environment but the variables that providers name for their keys, and these through Options.Getenv.
+// environment but the variables that providers name for their keys and the OTEL_* ones of telemetry, and these through
+// Options.Getenv.
 package config
 
 import (
@@ -98,6 +100,7 @@ type Config struct {
 	Subagents Value[bool]   // whether agents may hand work to subagents; not set: they may
 
 	Compaction Compaction // of all models that do not say otherwise
+	Telemetry  Telemetry
 
 	providers map[string]Provider
 	models    map[string]Model
@@ -112,6 +115,7 @@ type userFile struct {
 	Models    map[string]modelTable    `toml:"models"`
 
 	Compaction *compactionTable `toml:"compaction"`
+	Telemetry  *telemetryTable  `toml:"telemetry"`
 }
 
 type projectFile struct {
@@ -156,7 +160,7 @@ func Load(o Options) (*Config, error) {
 		return nil, err
 	}
 	foundProject, err := read(o.Project, &p, false, func(key string) (string, string) {
-		if first, _, _ := strings.Cut(key, "."); first == "providers" || first == "models" || first == "compaction" {
+		if first, _, _ := strings.Cut(key, "."); first == "providers" || first == "models" || first == "compaction" || first == "telemetry" {
 			return "a project may not set this: it comes with whatever is checked out", "put it into " + orElse(o.User, "the user's config file")
 		}
 		return "there is no such key in a project's file", "it knows model, approval and max_steps"
@@ -174,6 +178,9 @@ func Load(o Options) (*Config, error) {
 		if err := c.user(o, u); err != nil {
 			return nil, err
 		}
+	}
+	if err := c.telemetry(o, u.Telemetry); err != nil {
+		return nil, err
 	}
 	if foundProject {
 		if err := c.project(o.Project, p, u); err != nil {

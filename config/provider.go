@@ -185,6 +185,7 @@ func (c *Config) Settings() []Setting {
 	if c.Subagents.IsSet() {
 		add("subagents", fmt.Sprint(c.Subagents.V), c.Subagents.Origin)
 	}
+	c.Telemetry.settings(add)
 	for _, name := range c.Names() {
 		p := c.providers[name]
 		at := "providers." + name + "."

@@ -181,6 +181,10 @@ func (h *Handle) sync() error {
 		h.next = h.synced
 	} else {
 		h.synced = h.next
+		if h.grown != nil {
+			close(h.grown)
+			h.grown = nil
+		}
 	}
 	h.mu.Unlock()
 	if err == nil && h.unsettled >= settleBytes {

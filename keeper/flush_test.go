@@ -35,7 +35,17 @@ func TestWrittenAtOnce(t *testing.T) {
 		if u := h.Unsaved(); len(u) != 1 {
 			t.Errorf("written is not synced: %v", u)
 		}
+		was, grown := h.Durable()
+		select {
+		case <-grown:
+			t.Error("grown without a sync")
+		default:
+		}
 		flush(t, h)
+		<-grown
+		if now, _ := h.Durable(); was != 0 || now != 1 {
+			t.Errorf("durable up to %d, then %d", was, now)
+		}
 		if h.Synced() != 1 || h.Unsaved() != nil {
 			t.Errorf("synced %d, unsaved %v", h.Synced(), h.Unsaved())
 		}

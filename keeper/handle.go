@@ -32,6 +32,7 @@ type Handle struct {
 	drainer  chan struct{} // guarded by mu: closed when the drainer ends; nil: there is none
 	stopped  bool          // guarded by mu: no drainer is started any more
 	gone     bool          // guarded by mu: the lease is released
+	grown    chan struct{} // guarded by mu: closed when synced moves; nil: nobody asked
 
 	unsettled int // owned by the drainer: bytes written since memory was given back
 	fold      folding
@@ -80,6 +81,17 @@ func (h *Handle) Synced() session.Seq {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.synced
+}
+
+// Durable is Synced, with a channel that is closed when it has moved: for a cursor that may only tell of what no later
+// life can take back.
+func (h *Handle) Durable() (session.Seq, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.grown == nil {
+		h.grown = make(chan struct{})
+	}
+	return h.synced, h.grown
 }
 
 // Saved returns nil while writing succeeds, else what stands in the way now: a *store.NotSavedError (saving

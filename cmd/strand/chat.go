@@ -115,6 +115,7 @@ func (t *chat) run(ctx context.Context) error {
 	ag := t.work.Agent
 	stored := ag.Session().Head() > 0
 	cerr := t.work.Close(context.WithoutCancel(ctx))
+	defer t.c.report(t.work)
 	if cerr != nil {
 		return cerr
 	}
@@ -312,8 +313,12 @@ func (t *chat) fork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := t.work.Close(context.WithoutCancel(ctx)); err != nil {
-		return errors.Join(err, next.Close(context.WithoutCancel(ctx)))
+	err = t.work.Close(context.WithoutCancel(ctx))
+	t.c.report(t.work)
+	if err != nil {
+		err = errors.Join(err, next.Close(context.WithoutCancel(ctx)))
+		t.c.report(next)
+		return err
 	}
 	t.work = next
 	t.agent.Store(next.Agent)

@@ -88,7 +88,9 @@ func (c *cli) compactNow(ctx context.Context, work *app.Work) error {
 		closing, stop = context.WithTimeout(closing, lastWait)
 	}
 	defer stop()
-	if cerr := work.Close(closing); cerr != nil {
+	cerr := work.Close(closing)
+	defer c.report(work)
+	if cerr != nil {
 		return cerr
 	}
 	var cancelled *agent.CancelError

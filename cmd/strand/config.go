@@ -33,7 +33,11 @@ func (c *cli) configCmd() *cobra.Command {
 			"  auto = true                  # compact when the view nears the window\n" +
 			"  threshold = 0.8              # from this share of it; tail = 0.16 of it stays as it is; growth = 0.1\n" +
 			"  timeout = \"5m\"              # of a summary; summary_tokens = 8192; attempts = 2\n" +
-			"  prune_over = 8192            # signs of an old result, of which prune_head = 4096 and prune_tail = 1024 stay\n\n" +
+			"  prune_over = 8192            # signs of an old result, of which prune_head = 4096 and prune_tail = 1024 stay\n" +
+			"  [telemetry]                  # OpenTelemetry by OTLP over HTTP; off unless there is an endpoint\n" +
+			"  endpoint = \"http://localhost:4318\"  # OTEL_EXPORTER_OTLP_ENDPOINT and the other OTEL_* variables count more\n" +
+			"  headers = { authorization = \"Bearer ..\" }\n" +
+			"  content = false              # what people, models and tools said leaves, too, redacted\n\n" +
 			"A project's file, " + app.ProjectConfig + " at its root, comes with whatever is checked out. It may hold model (of a provider\n" +
 			"that your own file names or uses), max_steps (it can only be lower) and approval (it can only be stricter: ask or\n" +
 			"never-ask). Anything else in it is an error. Flags count more than both files.",

@@ -230,7 +230,9 @@ func (c *cli) toIdle(ctx context.Context, work *app.Work, output string, begin f
 		closing, stop = context.WithTimeout(closing, lastWait)
 		defer stop()
 	}
-	if cerr := work.Close(closing); cerr != nil {
+	cerr := work.Close(closing)
+	defer c.report(work)
+	if cerr != nil {
 		return cerr // not saved: nothing else counts
 	}
 	if err != nil {
@@ -248,6 +250,23 @@ func (c *cli) toIdle(ctx context.Context, work *app.Work, output string, begin f
 		c.hint("session %s, tokens %s; go on with strand run --continue", summary.SessionID, summary.Usage)
 	}
 	return outcome
+}
+
+// lastReport is how long a receiver of telemetry is waited for at the end.
+const lastReport = 2 * time.Second
+
+// report sends what telemetry is left. A receiver that does not answer is waited for a moment, and a signal ends that.
+func (c *cli) report(work *app.Work) {
+	if !work.Exports() {
+		return
+	}
+	_ = c.out.Flush() // who reads the answer does not wait for this; a failure is told at the end
+	ctx, leave := context.WithTimeout(context.Background(), lastReport)
+	defer leave()
+	defer c.onSignal(func(os.Signal) { leave() })()
+	if line := work.Report(ctx); line != "" {
+		c.note("%s", line)
+	}
 }
 
 var errCancelled = fmt.Errorf("stopped: %w", context.Canceled)
