@@ -186,6 +186,6 @@ func wireValue(to pcommon.Value, v attribute.Value) {
 			list.AppendEmpty().SetStr(s)
 		}
 	default:
-		to.SetStr(v.Emit())
+		to.SetStr(v.String())
 	}
 }
