@@ -78,14 +78,7 @@ func (w *writer) placeFirst(ctx context.Context, at store.Pos, own []session.Eve
 // checkParent makes sure that h names what is stored, and that it is synced.
 func (s *Store) checkParent(ctx context.Context, h session.Header) error {
 	p := h.Parent
-	var parent session.Header
-	var bad error
-	err := fs.ErrNotExist
-	for _, dir := range []string{s.dir(p.ID), s.trash(p.ID)} {
-		if errors.Is(err, fs.ErrNotExist) {
-			parent, bad, err = s.readHeader(dir, p.ID)
-		}
-	}
+	parent, bad, err := s.headerAnywhere(p.ID)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return &store.NotFoundError{ID: string(p.ID)}
@@ -108,16 +101,24 @@ func (s *Store) checkParent(ctx context.Context, h session.Header) error {
 	return nil
 }
 
+// headerAnywhere is readHeader of a session that is stored or in the trash.
+func (s *Store) headerAnywhere(id session.ID) (h session.Header, bad, err error) {
+	err = fs.ErrNotExist
+	for _, dir := range []string{s.dir(id), s.trash(id), s.dir(id)} { // again: it may have come back
+		if errors.Is(err, fs.ErrNotExist) {
+			h, bad, err = s.readHeader(dir, id)
+		}
+	}
+	return h, bad, err
+}
+
 // LinkAt returns the link at seq and makes the log durable up to it.
 func (s *Store) LinkAt(ctx context.Context, id session.ID, seq session.Seq) (session.Link, error) {
 	var zero session.Link
 	if session.ValidID(id) != nil {
 		return zero, &store.NotFoundError{ID: string(id)}
 	}
-	h, bad, err := s.readHeader(s.dir(id), id)
-	if errors.Is(err, fs.ErrNotExist) { // for whoever had it when it was deleted
-		h, bad, err = s.readHeader(s.trash(id), id)
-	}
+	h, bad, err := s.headerAnywhere(id) // also for whoever had it when it was deleted
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return zero, s.absent(id)
@@ -148,6 +149,11 @@ func (s *Store) LinkAt(ctx context.Context, id session.ID, seq session.Seq) (ses
 		}
 		i := holding(names, seq)
 		if i < 0 {
+			if dir == "" && owner == id {
+				if _, err := s.fs.Stat(s.dir(id)); errors.Is(err, fs.ErrNotExist) {
+					return zero, s.absent(id)
+				}
+			}
 			return zero, missing
 		}
 		path := names[i].in(dir)
@@ -160,6 +166,9 @@ func (s *Store) LinkAt(ctx context.Context, id session.ID, seq session.Seq) (ses
 		}
 		// Whoever goes on in a new segment may have taken the record there while we looked.
 		again, err := s.segmentNames(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // moved to the trash, or from there
+		}
 		if err != nil {
 			return zero, err
 		}

@@ -350,7 +350,8 @@ func (s *Store) heir(l *logScan) error {
 
 // locate finds the own segments of id for a reader of child; dir is "" if they are nowhere.
 func (s *Store) locate(id, child session.ID) (dir string, names []segName, err error) {
-	for _, dir := range s.homes(id, child) {
+	homes := s.homes(id, child)
+	for _, dir := range append(homes, homes...) { // twice: it may be moved to where it was looked for before
 		names, err := s.segmentNames(dir)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && len(names) == 0 {
 			continue
