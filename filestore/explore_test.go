@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +16,9 @@ import (
 const subjectDir = "/s/sessions/" + string(subject)
 
 // reading reads the session so many times, beside those who write it.
-func reading(times int) func(*actor) {
+func reading(times int) func(*actor) { return readingOf(subject, times) }
+
+func readingOf(id session.ID, times int) func(*actor) {
 	return func(a *actor) {
 		s := a.store()
 		for i := range times {
@@ -23,7 +26,7 @@ func reading(times int) func(*actor) {
 			for _, q := range due { // what must be seen is a part of the state
 				a.local = mix(a.local, int(q), a.w.acks[q])
 			}
-			snap, err := s.Read(context.Background(), subject)
+			snap, err := s.Read(context.Background(), id)
 			if a.dead {
 				return
 			}
@@ -68,10 +71,12 @@ func digest(evs []session.Event) uint64 {
 }
 
 // forking forks the session at what it finds to be its end.
-func forking(child session.ID) func(*actor) {
+func forking(child session.ID) func(*actor) { return forkingOf(subject, child) }
+
+func forkingOf(id, child session.ID) func(*actor) {
 	return func(a *actor) {
 		s, ctx := a.store(), context.Background()
-		snap, err := s.Read(ctx, subject)
+		snap, err := s.Read(ctx, id)
 		if a.dead {
 			return
 		}
@@ -81,9 +86,9 @@ func forking(child session.ID) func(*actor) {
 			}
 			return
 		}
-		n := snap.Pos.Next
+		n, from := snap.Pos.Next, snap.Header
 		snap.Close()
-		h, err := forkHeader(ctx, s, child, n-1)
+		h, err := childHeader(ctx, s, from, child, n-1)
 		if err == nil {
 			err = s.CreateFork(ctx, h, by(a.name, n, 1))
 		}
@@ -107,10 +112,11 @@ func upkeep(do func(*Store) error) func(*actor) {
 		if a.dead {
 			return
 		}
+		a.err = err
 		switch {
 		case err == nil:
 			a.keeps = true
-		case errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrNotFound):
+		case errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrFenced) && a.w.s.locks != allLocks:
 			a.refused = true
 		default:
 			a.w.fail("%s: %v", a.name, err)
@@ -132,6 +138,8 @@ func repairSubject(s *Store) error {
 	_, err := s.Repair(context.Background(), subject, false)
 	return err
 }
+
+func purgeSubject(s *Store) error { return s.Purge(context.Background(), []session.ID{subject})[0].Err }
 
 func trashSubject(s *Store) error { return s.Trash(context.Background(), subject) }
 
@@ -194,7 +202,7 @@ func checkEnd(w *world) {
 		return
 	}
 	w.holds("the log", got, w.ackedSeqs())
-	progress := w.deaths > 0 || w.meddled > 0 || w.s.spoilt // who finds damage and who is refused may meet
+	progress := w.deaths > 0 || w.meddled > 0 || w.s.spoilt && w.metDamage()
 	for _, a := range w.actors {
 		if a.seen != nil && w.s.locks != noLock {
 			w.prefix(a.name+" read what is not there in the end", a.seen, got)
@@ -235,6 +243,60 @@ func checkEnd(w *world) {
 		if strings.HasPrefix(e.Name(), ".") {
 			w.fail("%s is left", e.Name())
 		}
+	}
+}
+
+// metDamage reports whether a life found the damage, and held the session until it had, so that the repair that came
+// meanwhile was refused: the only way in which neither goes on.
+func (w *world) metDamage() bool {
+	found := func(kind error) bool {
+		return slices.ContainsFunc(w.actors, func(a *actor) bool { return errors.Is(a.err, kind) })
+	}
+	return found(store.ErrDamaged) && found(store.ErrBusy)
+}
+
+// checkPurged looks at what a purge of the session has left of it, and of its forks.
+func checkPurged(w *world) {
+	for _, a := range w.actors {
+		if n := len(a.locks); n > 0 {
+			w.fail("%s has ended and has %d locks", a.name, n)
+		}
+	}
+	o := testOptions()
+	o.FS = w.disk.mem.Process()
+	s, err := Open("/s", o)
+	if err != nil {
+		w.fail("%v", err)
+		return
+	}
+	s.locks, s.ready, s.patience = true, true, 0
+	forks := func(when string) {
+		child := append(events(0, w.s.stored), by("child", session.Seq(w.s.stored), 1)...)
+		got := w.endsWith(s, "child")
+		if difference(child, got) != "" {
+			w.fail("%s the fork is\n%s", when, difference(child, got))
+		}
+		for _, a := range w.actors {
+			if a.child != "" && w.wrong == "" {
+				w.prefix(when+" the fork of the fork lacks something", append(child, by(a.name, session.Seq(len(child)), 1)...), w.endsWith(s, a.child))
+			}
+			if w.deaths == 0 && !a.done && !a.keeps {
+				w.fail("%s could not go on: %v", a.name, a.err)
+			}
+		}
+	}
+	forks("behind the purge")
+	if err := purgeSubject(s); err != nil && !errors.Is(err, store.ErrNotFound) {
+		w.fail("the next purge: %v", err)
+		return
+	}
+	forks("behind the next purge")
+	if list, err := s.fs.ReadDir("/s/trash"); err != nil || len(list) > 0 {
+		w.fail("in the trash there is still %v, %v", list, err)
+	}
+	if c, err := s.Create(context.Background(), testHeader(subject)); err == nil {
+		c.Close()
+		w.fail("the id of what was purged is free")
 	}
 }
 
@@ -323,13 +385,25 @@ var scripts = []script{
 	{name: "life and fork", about: "opens, appends and flushes twice; forks at the end",
 		lives: processes{living(1, 1), forking("child")}, deaths: 2, stored: 2},
 	{name: "life and packing", about: "opens, appends and flushes twice; packs (of three lives before)",
-		lives: processes{living(1, 1), upkeep(packing)}, deaths: 2, stored: 2, before: 2},
+		lives: processes{living(1, 1), upkeep(packing)}, deaths: 2, stored: 2, before: 2, unnamed: true},
 	{name: "packing and reader", about: "packs (of three lives before); reads twice",
-		lives: processes{upkeep(packing), reading(2)}, deaths: 1, stored: 2, before: 2},
+		lives: processes{upkeep(packing), reading(2)}, deaths: 1, stored: 2, before: 2, unnamed: true},
 	{name: "life and trash", about: "opens, appends and flushes twice; moves the session to the trash",
-		lives: processes{living(1, 1), upkeep(trashSubject)}, deaths: 2, stored: 2, moved: true},
+		lives: processes{living(1, 1), upkeep(trashSubject)}, deaths: 2, stored: 2, moved: true, unnamed: true},
+	{name: "trash and fork", about: "moves the session to the trash; forks at the end",
+		lives: processes{upkeep(trashSubject), forking("child")}, deaths: 2, stored: 2, moved: true, unnamed: true},
+	{name: "purge and reader", about: "purges the session, which has a fork; reads the fork twice",
+		lives: processes{upkeep(purgeSubject), readingOf("child", 2)}, deaths: 1, stored: 2, trashed: true, unnamed: true},
+	{name: "purge and fork", about: "purges the session, which has a fork; forks the fork at the end",
+		lives: processes{upkeep(purgeSubject), forkingOf("child", "grandchild")}, deaths: 2, stored: 2, trashed: true, unnamed: true},
+	{name: "packing, no lease, two switches", about: "opens, appends and flushes once; packs (of three lives before)",
+		lives: processes{living(1), upkeep(packing)}, locks: noLease, stored: 2, before: 2, unnamed: true, switches: 2},
+	{name: "packing, no lock, two switches", about: "opens, appends and flushes once; packs (of three lives before)",
+		lives: processes{living(1), upkeep(packing)}, locks: noLock, stored: 2, before: 2, unnamed: true, switches: 2},
+	{name: "packing, no lock", about: "opens, appends and flushes once; packs (of three lives before)",
+		lives: processes{living(1), upkeep(packing)}, locks: noLock, deaths: 1, stored: 2, before: 2, unnamed: true, long: true},
 	{name: "life and repair", about: "opens, appends and flushes twice; repairs (a first line that is bad)",
-		lives: processes{living(1, 1), upkeep(repairSubject)}, deaths: 2, stored: 2, before: 1, spoilt: true},
+		lives: processes{living(1, 1), upkeep(repairSubject)}, deaths: 2, stored: 2, before: 1, spoilt: true, unnamed: true},
 	{name: "rolling", about: "opens, appends and flushes three times; opens, appends and flushes once (a new segment for each batch)",
 		lives: processes{living(1, 1, 1), living(1)}, deaths: 2, stored: 2, roll: 400},
 	{name: "rolling, no lock", about: "opens, appends and flushes twice; opens, appends and flushes once (a new segment for each batch)",
@@ -345,6 +419,9 @@ var scripts = []script{
 	{name: "session.json removed, made again, replaced", about: "opens, appends and flushes once; opens, appends and flushes once",
 		lives: processes{living(1), living(1)}, stored: 2,
 		meddles: []meddle{removeHeader, recreate, replaceHeader}, meddling: 2, long: true},
+	{name: "session.json removed, made again, replaced, one switch", about: "opens, appends and flushes once; opens, appends and flushes once",
+		lives: processes{living(1), living(1)}, stored: 2,
+		meddles: []meddle{removeHeader, recreate, replaceHeader}, meddling: 2, switches: 1},
 	{name: "session.json replaced", about: "opens, appends and flushes once; opens, appends and flushes once",
 		lives: processes{living(1), living(1)}, stored: 2, meddles: []meddle{replaceHeader}, meddling: 1},
 	{name: "the announcement removed", about: "opens, appends and flushes once; opens, appends and flushes once",
@@ -382,6 +459,9 @@ func (s *script) row() string {
 	bound := "all"
 	if s.switches > 0 {
 		bound = fmt.Sprintf("at most %d switches between processes that could go on", s.switches)
+		if s.switches == 1 {
+			bound = "at most 1 switch between processes that could go on"
+		}
 	}
 	return fmt.Sprintf("| %s | %s | %s | %d | %s | %s |", s.name, s.about, s.locks, s.deaths, can, bound)
 }

@@ -176,7 +176,8 @@ type explorerFS struct {
 
 // quiet says which files nobody but their holder can notice, or whose content decides nothing.
 func (f explorerFS) quiet(name string) bool {
-	if n := f.a.w.disk.names[name]; n != nil && n.by == nil && (len(f.a.w.s.meddles) == 0 || filepath.Base(name) == storeName) {
+	fixed := len(f.a.w.s.meddles) == 0 && !f.a.w.s.unnamed || filepath.Base(name) == storeName
+	if n := f.a.w.disk.names[name]; n != nil && n.by == nil && fixed {
 		return true // it was there, and nobody changes it
 	}
 	return !f.a.w.loud && strings.HasPrefix(name, "/s/live/") || strings.Contains(name, "/"+newSession)
@@ -396,7 +397,12 @@ func (f *explorerFile) Stat() (fs.FileInfo, error) {
 
 func (f *explorerFile) TryLock(exclusive bool) (bool, error) {
 	a := f.fs.a
-	if err := f.fs.enter(f.own() || strings.HasPrefix(f.name, "/s/live/") && !a.w.loud, vfs.OpLock, f.name); err != nil {
+	if filepath.Base(f.name) == lockName { // who is refused asks again and again
+		a.waits, a.exclusive = f, exclusive
+	}
+	err := f.fs.enter(f.own() || strings.HasPrefix(f.name, "/s/live/") && !a.w.loud, vfs.OpLock, f.name)
+	a.waits = nil
+	if err != nil {
 		return false, err
 	}
 	if a.w.s.lockless(f.name) { // so nobody notices

@@ -39,6 +39,8 @@ type script struct {
 	before   int    // so many lives added one more each
 	spoilt   bool   // the first line of all is bad
 	moved    bool   // somebody may move the session to the trash
+	unnamed  bool   // files that are there at the beginning may lose their names
+	trashed  bool   // the session has a fork, and is in the trash
 	long     bool   // only when it is asked for
 }
 
@@ -104,6 +106,9 @@ type actor struct {
 	public   map[*node]bool
 	locks    map[*explorerFile]bool
 
+	waits     *explorerFile // for this lock, which somebody has, without a word
+	exclusive bool          // so it is asked for
+
 	// What it believes.
 	owner    bool             // it is between open and close, and was not fenced
 	segments map[string]*node // which it linked
@@ -137,7 +142,7 @@ func (a *actor) yield(op vfs.Op, name string) {
 // linked is called when a claim has come to the name of a segment.
 func (a *actor) linked(n *node, name string) {
 	a.public[n] = true
-	if !strings.HasSuffix(name, segSuffix) || filepath.Base(filepath.Dir(name)) == damagedName {
+	if !strings.HasSuffix(name, segSuffix) || filepath.Dir(name) != subjectDir {
 		return
 	}
 	a.segments[name] = n
@@ -187,6 +192,32 @@ func (w *world) ready() bool {
 	return slices.ContainsFunc(w.actors, func(a *actor) bool { return !a.ended })
 }
 
+// can reports whether a has something to do: it has not ended, and the lock that it waits for is free.
+func (a *actor) can() bool {
+	if a.ended || a.waits == nil || a.w.s.lockless(a.waits.name) {
+		return !a.ended
+	}
+	for _, b := range a.w.actors {
+		for f, exclusive := range b.locks {
+			if f != a.waits && f.n == a.waits.n && (exclusive || a.exclusive) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// goOn lets the first that can do something.
+func (w *world) goOn() {
+	for i, a := range w.actors {
+		if a.can() {
+			w.take(choice{who: i})
+			return
+		}
+	}
+	w.fail("each waits for another one's lock")
+}
+
 func (w *world) sum() uint64 {
 	h := w.disk.sum
 	for _, a := range w.actors {
@@ -226,8 +257,12 @@ type choice struct {
 func (w *world) choices() []choice {
 	var out []choice
 	left := -1 // who would be left if another went on
-	if w.s.switches > 0 && w.last >= 0 && !w.actors[w.last].ended {
+	if w.s.switches > 0 && w.last >= 0 && w.actors[w.last].can() {
 		left = w.last
+	}
+	if w.ready() && !slices.ContainsFunc(w.actors, (*actor).can) {
+		w.fail("each waits for another one's lock")
+		return nil
 	}
 	for i, a := range w.actors {
 		if a.ended {
@@ -235,7 +270,7 @@ func (w *world) choices() []choice {
 		}
 		// Two reads beside each other are tried in one order: the other leads to the same state.
 		twice := w.lastRead > i && a.reads && w.s.switches == 0
-		if !twice && (left < 0 || left == i || w.switches < w.s.switches) {
+		if !twice && a.can() && (left < 0 || left == i || w.switches < w.s.switches) {
 			out = append(out, choice{who: i})
 		}
 		// To die before a read is to die before the next change.
@@ -277,7 +312,7 @@ func (w *world) take(c choice) {
 		w.deaths++
 		w.actors[c.who].kill()
 	default:
-		if w.s.switches > 0 && w.last >= 0 && w.last != c.who && !w.actors[w.last].ended {
+		if w.s.switches > 0 && w.last >= 0 && w.last != c.who && w.actors[w.last].can() {
 			w.switches++
 		}
 		w.last = c.who
@@ -422,7 +457,7 @@ func (e *explorer) shorten(path []choice, why string) []choice {
 		w := e.start()
 		defer w.finish()
 		for _, c := range p {
-			if c.who >= 0 && w.actors[c.who].ended || c.who < 0 && !e.s.meddles[c.meddle].may(w) {
+			if c.who >= 0 && !w.actors[c.who].can() || c.who < 0 && !e.s.meddles[c.meddle].may(w) {
 				return "", false
 			}
 			w.take(c)
@@ -430,13 +465,8 @@ func (e *explorer) shorten(path []choice, why string) []choice {
 				return w.wrong, true
 			}
 		}
-		for w.ready() { // let the rest run
-			for i, a := range w.actors {
-				if !a.ended {
-					w.take(choice{who: i})
-					break
-				}
-			}
+		for w.wrong == "" && w.ready() { // let the rest run
+			w.goOn()
 		}
 		if w.wrong == "" {
 			e.end(w)
@@ -487,6 +517,18 @@ func explorerBase(t testing.TB, s *script) *vfs.Mem {
 		mustFlush(t, w)
 		w.Close()
 	}
+	if s.trashed {
+		h, err := forkHeader(t.Context(), st, "child", session.Seq(s.stored-1))
+		if err == nil {
+			err = st.CreateFork(t.Context(), h, by("child", session.Seq(s.stored), 1))
+		}
+		if err == nil {
+			err = st.Trash(t.Context(), subject)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	if s.spoilt {
 		god, name := m.Process(), subjectDir+"/"+segmentName(0)
 		b, _, err := st.readFile(name, 1<<20)
@@ -519,17 +561,15 @@ func runScript(t *testing.T, s *script) result {
 	defer runtime.GOMAXPROCS(old)
 	began := cpu()
 	e := &explorer{s: s, base: explorerBase(t, s), seen: map[uint64]float64{}, end: checkEnd}
+	if s.trashed {
+		e.end = checkPurged
+	}
 	r := e.explore()
 	if e.failed != nil {
 		why := e.failed.wrong
 		w := e.replay(e.shorten(e.path, why))
 		for w.wrong == "" && w.ready() {
-			for i, a := range w.actors {
-				if !a.ended {
-					w.take(choice{who: i})
-					break
-				}
-			}
+			w.goOn()
 		}
 		t.Errorf("%s: %s\nthe schedule:\n  %s\nthe disk then:\n  %s", s.name, why, strings.Join(w.trace, "\n  "),
 			strings.Join(w.disk.mem.Names(), "\n  "))

@@ -63,6 +63,9 @@ func (s *Store) Pack(ctx context.Context, id session.ID) (p store.Packed, err er
 		if _, err = j.run(ctx, 1); err == nil {
 			err = j.tidy(ctx)
 		}
+		if errors.Is(err, fs.ErrNotExist) { // only where locks protect nothing
+			err = &store.FencedError{ID: id, At: store.Pos{Next: j.keep}, Detail: "while its segments were joined a file was taken away"}
+		}
 		p.Aside = j.aside
 	}
 	after, _, n, serr := s.sizes(own.dir)

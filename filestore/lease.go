@@ -108,14 +108,9 @@ func (s *Store) openError(id session.ID, path string, err error) error {
 	return s.readOnly(err)
 }
 
-// takeTail takes a lock on the last segment: the shared one, which a living writer, whatever became of
-// session.json, does not let go, or the exclusive one, which nobody who opened the session does. Nil if the session
-// has no segment.
-func (s *Store) takeTail(ctx context.Context, id session.ID, dir string, exclusive bool) (*held, error) {
-	mode := vfs.ReadOnly
-	if exclusive {
-		mode = vfs.ReadWrite
-	}
+// takeTail takes a shared lock on the last segment, which a living writer, whatever became of session.json, does not
+// let go. An exclusive one would say that somebody writes it. Nil if the session has no segment.
+func (s *Store) takeTail(ctx context.Context, id session.ID, dir string) (*held, error) {
 	vanished := 0
 	for left := s.patience; ; {
 		names, err := s.segmentNames(dir)
@@ -123,7 +118,7 @@ func (s *Store) takeTail(ctx context.Context, id session.ID, dir string, exclusi
 			return nil, err
 		}
 		path := names[len(names)-1].in(dir)
-		f, err := s.fs.OpenFile(path, mode)
+		f, err := s.fs.OpenFile(path, vfs.ReadOnly)
 		if errors.Is(err, fs.ErrNotExist) && vanished < 10 {
 			vanished++ // list again
 			continue
@@ -135,7 +130,7 @@ func (s *Store) takeTail(ctx context.Context, id session.ID, dir string, exclusi
 		if err != nil {
 			return nil, err
 		}
-		ok, err := f.TryLock(exclusive)
+		ok, err := f.TryLock(false)
 		if ok && err == nil {
 			h := &held{f: f, path: path}
 			if h.info, err = f.Stat(); err == nil {
@@ -226,7 +221,7 @@ func (w *writer) open(ctx context.Context) (err error) {
 	}
 	var l *logScan
 	for {
-		if w.tail, err = s.takeTail(ctx, w.id, w.dir, false); err != nil {
+		if w.tail, err = s.takeTail(ctx, w.id, w.dir); err != nil {
 			return err
 		}
 		if l, err = s.scanTail(ctx, w.id); err != nil {

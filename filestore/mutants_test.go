@@ -26,7 +26,7 @@ type mutant struct {
 }
 
 var mutants = []mutant{
-	{name: "no file sync at flush", file: "filestore/writer.go",
+	{name: "no file sync at flush", ci: true, file: "filestore/writer.go",
 		old: "return w.s.sync(h.f.SyncData) }", new: "return nil }",
 		run: "TestCrashes/append-flush", want: "only .* events are left|damage"},
 	{name: "no file sync before the name", file: "filestore/prepare.go",
@@ -54,8 +54,14 @@ var mutants = []mutant{
 		old: "	if !w.looked {", new: "	if false {",
 		run: "TestPausedWriter/before_the_sync", want: "fence_test.go"},
 	{name: "an opener without the shared lock on the last segment", file: "filestore/lease.go",
-		old: "ok, err := f.TryLock(exclusive)", new: "ok, err := true, error(nil)",
+		old: "ok, err := f.TryLock(false)", new: "ok, err := true, error(nil)",
 		run: "TestHeldByItsSegment", want: "opened beside a life"},
+	{name: "what was read is not what was locked", file: "filestore/lease.go",
+		old: "if w.tail == nil && last == \"\" || w.tail != nil && w.tail.path == last {", new: "if _ = last; true {",
+		run: "TestExplore$/(two_lives,_no_lease|two_lives,_no_lock)$", want: "the schedule"},
+	{name: "what was read has grown before the link", file: "filestore/segment.go",
+		old: "case now.Size() != w.tailSize:", new: "case now == nil:",
+		run: "TestExplore$/(two_lives,_no_lease|two_lives,_no_lock)$", want: "the schedule"},
 	{name: "a segment locked after its link", file: "filestore/segment.go",
 		old: "f, err := w.s.writeTemp(a.tmp, a.text, true)", new: "f, err := w.s.writeTemp(a.tmp, a.text, false)",
 		more: [2]string{"	if err := s.syncDir(w.dir); err != nil {\n		return err\n	}\n	if a.roll {",

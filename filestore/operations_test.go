@@ -144,7 +144,7 @@ var scenarios = []scenario{
 		_, err := s.List(ctx, store.Query{})
 		return session.None, err
 	}},
-	trashing, restoring, purgingParent, repairing, joining,
+	trashing, restoring, purgingParent, repairing, joining, collecting,
 }
 
 func stored(n int) func(testing.TB, *Store) {

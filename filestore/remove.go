@@ -84,7 +84,7 @@ func (w *writer) seize(ctx context.Context) (err error) {
 		return err
 	}
 	// Also a holder whose session.json was replaced has this one.
-	w.tail, err = s.takeTail(ctx, w.id, w.dir, true)
+	w.tail, err = s.takeTail(ctx, w.id, w.dir)
 	if errors.Is(err, store.ErrDamaged) {
 		return nil
 	}

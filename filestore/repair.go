@@ -216,7 +216,7 @@ func (r *repair) hold(ctx context.Context, hasHeader bool) (err error) {
 	if info, err := r.s.fs.Stat(names[len(names)-1].in(r.dir)); err != nil || !info.Mode().IsRegular() {
 		return err // nobody writes to what is no file
 	}
-	if r.tail, err = r.s.takeTail(ctx, r.id, r.dir, false); err != nil || r.tail == nil {
+	if r.tail, err = r.s.takeTail(ctx, r.id, r.dir); err != nil || r.tail == nil {
 		return err
 	}
 	r.tailSize = r.tail.info.Size()

@@ -174,3 +174,42 @@ var joining = scenario{name: "join-in-life", shuffled: true, every: 17, stored: 
 		return acked, w.Close()
 	},
 }
+
+// collecting removes a blob that nothing names, and what a maker who died has left, beside a blob that is named.
+var collecting = scenario{name: "collect", block: 8 << 10, stored: 12,
+	setup: func(t testing.TB, s *Store) {
+		w := must[store.Writer](t)(s.Create(t.Context(), testHeader(subject)))
+		mustAppend(t, w, blobLog(t, nil)[:12])
+		mustFlush(t, w)
+		w.Close()
+		must[string](t)(s.PutBlob(t.Context(), []byte("nobody names it")))
+		f := must[vfs.File](t)(s.fs.OpenFile(s.path("sessions", string(subject), newSegment+"dead"), vfs.CreateAppend))
+		f.Close()
+	},
+	log: blobLog,
+	run: func(ctx context.Context, s *Store, _ []session.Event) (session.Seq, error) {
+		c, err := s.Collect(ctx, store.CollectOptions{})
+		if err == nil && len(c.Unread) > 0 {
+			err = fmt.Errorf("nothing was removed, of %s nobody knows what it names (%s): %w", c.Unread[0].Where, c.Unread[0].Why, store.ErrNotSaved)
+		}
+		return session.None, err
+	},
+	also: func(ctx context.Context, s *Store, w wanted) error {
+		if !w.done() {
+			if _, err := s.Collect(ctx, store.CollectOptions{}); err != nil {
+				return fmt.Errorf("the next collect: %w", err)
+			}
+		}
+		n := 0
+		if err := s.EachBlob(ctx, func(string, int64) error { n++; return nil }); err != nil || n != 1 {
+			return fmt.Errorf("there are %d blobs, want the one that is named: %w", n, err)
+		}
+		list, err := s.fs.ReadDir(s.dir(subject))
+		for _, e := range list {
+			if hidden(e.Name()) {
+				err = fmt.Errorf("%s is left", e.Name())
+			}
+		}
+		return err
+	},
+}

@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -24,6 +25,7 @@ var forkTests = []test{
 	{"Title", forkTitle},
 	{"Listed", forkListed},
 	{"StoreFork", forkStoreFork},
+	{"OfOpenTurn", forkOfOpenTurn},
 }
 
 // childHeader is the header of a fork of parent at seq at (None: before its first event).
@@ -384,4 +386,68 @@ func forkStoreFork(s *suite) {
 	_, err = store.Fork(s.ctx, s.st, "base", store.ForkOptions{At: &at, Child: "child2", Now: 1})
 	s.is(err, session.ErrBoundary, "fork beyond the end")
 	s.absent(s.st, "child2")
+}
+
+// An open turn is closed in the child if nobody runs it, and left out if somebody does: who has written since it began
+// runs it, who only holds the session does not.
+func forkOfOpenTurn(s *suite) {
+	s.forker()
+	turn := func(seq session.Seq, typ, data string) session.Event {
+		return session.Event{Seq: seq, Time: 1, Type: typ, Data: jsontext.Value(data)}
+	}
+	log := []session.Event{
+		turn(0, session.TypeTurnStart, `{"turn":1}`),
+		user(1, "hello"),
+		turn(2, session.TypeTurnEnd, `{"turn":1,"reason":{"kind":"completed"}}`),
+		turn(3, session.TypeTurnStart, `{"turn":2}`),
+		user(4, "and then"),
+	}
+	forks := 0
+	fork := func(at *session.Seq) (session.ID, error) {
+		forks++
+		id := session.ID(fmt.Sprint("child", forks))
+		_, err := store.Fork(s.ctx, s.st, "base", store.ForkOptions{At: at, Child: id, Now: 1700000500000})
+		return id, err
+	}
+	closed := func(when string) {
+		s.Helper()
+		id, err := fork(nil)
+		s.ok(err)
+		snap, err := s.st.Read(s.ctx, id)
+		s.ok(err)
+		defer snap.Close()
+		var types []string
+		for ev, err := range snap.Prefix.Range(session.Seq(len(log)), snap.Prefix.Len()) {
+			s.ok(err)
+			types = append(types, ev.Type)
+		}
+		if want := []string{session.TypeTurnEnd, session.TypeInherited}; !slices.Equal(types, want) {
+			s.Fatalf("%s: the child's own events are %v, want %v", when, types, want)
+		}
+	}
+	leftOut := func(when string, cut session.Seq) {
+		s.Helper()
+		id, err := fork(nil)
+		s.ok(err)
+		s.holds(id, append(log[:cut+1:cut+1], boundary(cut+1)))
+		last := session.Seq(len(log) - 1)
+		_, err = fork(&last)
+		s.is(err, session.ErrOpenTurn, when)
+	}
+	w := s.create("base", log...)
+	leftOut("its writer lives", 2)
+	s.ok(w.Close())
+	closed("its writer is gone")
+	w = s.open("base")
+	closed("somebody holds the session, and has written nothing")
+	next := []session.Event{
+		boundary(5),
+		turn(6, session.TypeTurnEnd, `{"turn":2,"reason":{"kind":"interrupted"}}`),
+		turn(7, session.TypeTurnStart, `{"turn":3}`),
+	}
+	s.append(w, next...)
+	log = append(log, next...)
+	leftOut("the next life runs its own", 6)
+	s.ok(w.Close())
+	closed("the next life is gone")
 }

@@ -55,38 +55,6 @@ func TestTailIntoHead(t *testing.T) {
 	}
 }
 
-// A holder that is asked to let go stops what it does, saves and ends; whoever asked goes on.
-func TestTakeOver(t *testing.T) {
-	for name, script := range map[string]string{
-		"a tool runs":         waits,
-		"an answer is coming": hang,
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := newPlace(t)
-			p.strand(0, "run", "--script", p.file("a.jsonl", `{"text":"first answer"}`), "one")
-			w := p.start("run", "--continue", "--script", p.file("s.jsonl", script), "--approve", "yolo", "--output", "stream-json", "go")
-			w.until(`"request/header"`)
-			if script == waits {
-				p.await("pid")
-			}
-			next := p.file("b.jsonl", `{"text":"went on"}`)
-			r := p.strand(3, "run", "--continue", "--script", next, "mine")
-			for _, way := range []string{"strand tail ", "--take-over", "strand fork "} {
-				if !strings.Contains(r.errOut, way) {
-					t.Errorf("busy does not offer %q: %s", way, r.errOut)
-				}
-			}
-			if r := p.strand(0, "run", "--continue", "--take-over", "--script", next, "mine"); r.out != "went on\n" {
-				t.Errorf("it said %q", r.out)
-			}
-			if _, code := w.end(); code != 1 {
-				t.Errorf("the holder ended with %d: %s", code, w.err.String())
-			}
-			p.wantClosed()
-		})
-	}
-}
-
 // A question that waits in a chat is still open when the session was taken over.
 func TestTakeOverKeepsQuestions(t *testing.T) {
 	p := newPlace(t)
