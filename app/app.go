@@ -22,6 +22,7 @@
 //	compact.go   compaction: its numbers, what begins it, what a person asks of it
 //	remove.go    into the trash, back, for good
 //	import.go    files of other programs
+//	stats.go     sums over sessions, by day, project and model
 //	upkeep.go    facts of the store, packing, checking
 package app
 

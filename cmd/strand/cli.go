@@ -97,7 +97,7 @@ func (c *cli) root() *cobra.Command {
 	p.BoolVar(&c.json, "json", false, "answers and errors as JSON")
 	p.BoolVarP(&c.quiet, "quiet", "q", false, "no notes, no progress")
 	p.BoolVar(&c.noColor, "no-color", false, "no colours on a terminal (also NO_COLOR)")
-	root.AddCommand(c.demoCmd(), c.runCmd(), c.chatCmd(), c.lsCmd(), c.searchCmd(), c.showCmd(), c.tailCmd(), c.forkCmd(), c.undoCmd(), c.compactCmd(), c.titleCmd(), c.rmCmd(), c.restoreCmd(), c.purgeCmd(), c.importCmd(), c.doctorCmd(), c.configCmd(), c.benchCmd(), c.approveCmd(), c.exportCmd(), c.fakeLLMCmd(), c.versionCmd())
+	root.AddCommand(c.statsCmd(), c.demoCmd(), c.runCmd(), c.chatCmd(), c.lsCmd(), c.searchCmd(), c.showCmd(), c.tailCmd(), c.forkCmd(), c.undoCmd(), c.compactCmd(), c.titleCmd(), c.rmCmd(), c.restoreCmd(), c.purgeCmd(), c.importCmd(), c.doctorCmd(), c.configCmd(), c.benchCmd(), c.approveCmd(), c.exportCmd(), c.fakeLLMCmd(), c.versionCmd())
 	root.AddCommand(c.storeCmd())
 	root.SetHelpCommand(c.helpCmd(root))
 	return root

@@ -1,0 +1,148 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/strandline-dev/strandline/index"
+	"github.com/strandline-dev/strandline/meter"
+	"github.com/strandline-dev/strandline/session"
+)
+
+// StatsQuery says what is summed up.
+type StatsQuery struct {
+	Projects []string // the names of one project (Project.Names); nil = any
+	Since    int64    // Unix milliseconds, to the hour; 0: all
+	Zone     *time.Location
+	Prices   meter.Prices
+}
+
+// Done sums up what sessions did, without what they inherited: what they share with others counts once.
+type Done struct {
+	Sessions  int   `json:"sessions"` // that did something of it
+	Turns     int   `json:"turns"`    // that began
+	Steps     int   `json:"steps"`
+	ToolCalls int   `json:"toolCalls"`
+	Usage     Usage `json:"usage"`
+	Untold    int   `json:"untold,omitzero"` // steps of sessions in which a model told no tokens: Usage is without them
+	Cost      Cost  `json:"cost"`
+	ModelMS   int64 `json:"modelMs"` // from the beginning of steps to their answers
+	ToolMS    int64 `json:"toolMs"`  // from the starts of calls to their results; calls side by side count each
+
+	cost meter.Cost
+	last session.ID
+}
+
+// Group is a sum by one thing.
+type Group struct {
+	By  string `json:"by"` // day, project or model
+	Key string `json:"key"`
+	Done
+}
+
+// Stats are sums over sessions.
+type Stats struct {
+	Groups     []Group `json:"-"` // days oldest first, then projects and models, those that worked most first
+	Total      Done    `json:"total"`
+	Unreadable int     `json:"unreadable"` // sessions whose logs could not be read at all: they are in no sum
+}
+
+func (d *Done) add(id session.ID, h index.Hour, told bool, prices meter.Prices) {
+	if d.last != id {
+		d.Sessions, d.last = d.Sessions+1, id
+	}
+	d.Turns, d.Steps, d.ToolCalls = d.Turns+h.Turns, d.Steps+h.Steps, d.ToolCalls+h.Calls
+	d.ModelMS, d.ToolMS = d.ModelMS+h.ModelMS, d.ToolMS+h.ToolMS
+	if h.Usage != nil {
+		d.cost.Add(prices, h.Provider, h.Model, *h.Usage)
+	}
+	if !told {
+		d.Untold += h.Steps
+	}
+	d.Usage, d.Cost = Usage{d.cost.Usage}, costOf(d.cost)
+}
+
+// Stats sums up what the sessions of q did, subagents and those of programs included. It reads their logs, which
+// progress, if not nil, is told of.
+func (a *App) Stats(ctx context.Context, q StatsQuery, progress func(done, all int)) (Stats, error) {
+	var out Stats
+	x := index.Open(index.Options{Store: a.Store, Registry: a.Registry})
+	defer x.Close()
+	sums := map[[2]string]*Done{}
+	paths := map[string]string{} // of a project with an id: its newest path
+	err := x.Hours(ctx, index.Query{Projects: q.Projects}, progress, func(w index.Worked) error {
+		if w.Facts == nil {
+			out.Unreadable++
+			return nil
+		}
+		h := w.Header
+		project := cmp.Or(h.Project, h.Cwd)
+		if id := h.ProjectID; id != "" {
+			if paths[id] == "" {
+				paths[id] = project
+			}
+			project = paths[id]
+		}
+		told := named(w.Hours)
+		for _, hour := range w.Hours {
+			if (hour.Hour+1)*3_600_000 <= q.Since {
+				continue
+			}
+			day := time.Unix(hour.Hour*3600, 0).In(q.Zone).Format(time.DateOnly)
+			model := modelOf(hour)
+			for _, key := range [][2]string{{"day", day}, {"project", project}, {"model", model}} {
+				if sums[key] == nil {
+					sums[key] = &Done{}
+				}
+				sums[key].add(w.ID, hour, told[model], q.Prices)
+			}
+			out.Total.add(w.ID, hour, told[model], q.Prices)
+		}
+		return nil
+	})
+	if err != nil {
+		return out, err
+	}
+	for key, d := range sums {
+		out.Groups = append(out.Groups, Group{key[0], key[1], *d})
+	}
+	slices.SortFunc(out.Groups, func(a, b Group) int {
+		order := cmp.Compare(slices.Index(groupings, a.By), slices.Index(groupings, b.By))
+		if a.By == "day" {
+			return cmp.Or(order, cmp.Compare(a.Key, b.Key))
+		}
+		return cmp.Or(order, cmp.Compare(b.Steps, a.Steps), cmp.Compare(a.Key, b.Key))
+	})
+	return out, nil
+}
+
+var groupings = []string{"day", "project", "model"}
+
+func modelOf(h index.Hour) string {
+	if h.Model == "" {
+		return "unknown"
+	}
+	return h.Provider + "/" + h.Model
+}
+
+// named gives what a session did before it named its first model to that one, and returns which of its models told tokens.
+func named(hours []index.Hour) map[string]bool {
+	told := map[string]bool{}
+	var first *index.Hour
+	for i, h := range hours {
+		if h.Model != "" && first == nil {
+			first = &hours[i]
+		}
+	}
+	for i := range hours {
+		if hours[i].Model == "" && first != nil {
+			hours[i].Provider, hours[i].Model = first.Provider, first.Model
+		}
+		if hours[i].Usage != nil {
+			told[modelOf(hours[i])] = true
+		}
+	}
+	return told
+}
