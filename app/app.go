@@ -12,6 +12,7 @@
 //	project.go   what a project is
 //	resolve.go   from what a person types to one session
 //	list.go      rows of a list
+//	feed.go      the index as sessions are worked on
 //	inspect.go   a session as it is stored, or as it was then
 //	tail.go      a session as it grows
 //	takeover.go  asking whoever holds a session to let it go
@@ -28,6 +29,7 @@ package app
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -39,6 +41,7 @@ import (
 	"github.com/strandline-dev/strandline/compact"
 	"github.com/strandline-dev/strandline/filestore"
 	"github.com/strandline-dev/strandline/importer"
+	"github.com/strandline-dev/strandline/index"
 	"github.com/strandline-dev/strandline/llm/catalog"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
@@ -55,6 +58,8 @@ type Options struct {
 	Kinds [][]session.Kind
 	// LetGo is how long a holder that is asked to let a session go gets for it; 0: 10 s.
 	LetGo time.Duration
+	// Warn is told, once at most, why the index of the store is of no use, which makes lists and searches slow.
+	Warn func(error)
 }
 
 // App is an opened store with everything that works on it. It is safe for concurrent use.
@@ -63,6 +68,7 @@ type App struct {
 	Store    store.Store
 	Registry *session.Registry
 
+	index   *index.Index
 	catalog *catalog.Catalog
 	host    string
 	letGo   time.Duration
@@ -86,7 +92,8 @@ func Open(o Options) (*App, error) {
 	if o.LetGo == 0 {
 		o.LetGo = letGo
 	}
-	return &App{Root: root, Store: st, Registry: reg, catalog: catalog.New(), host: host, letGo: o.LetGo}, nil
+	x := index.Open(index.Options{Path: filepath.Join(root, indexName), Store: st, Registry: reg, Warn: o.Warn})
+	return &App{Root: root, Store: st, Registry: reg, index: x, catalog: catalog.New(), host: host, letGo: o.LetGo}, nil
 }
 
 func openStore(root, host string) (*filestore.Store, error) {
@@ -99,7 +106,10 @@ func openStore(root, host string) (*filestore.Store, error) {
 func program() string { return "strand " + Version }
 
 // Close ends what is open.
-func (a *App) Close() error { return a.Store.Close() }
+func (a *App) Close() error { return errors.Join(a.index.Close(), a.Store.Close()) }
+
+// indexName is the file of the index, in the store's directory.
+const indexName = "index.db"
 
 // Now is the time in Unix milliseconds.
 func Now() int64 { return time.Now().UnixMilli() }

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
-	"github.com/strandline-dev/strandline/message"
+	"github.com/strandline-dev/strandline/index"
 	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
@@ -111,22 +110,19 @@ func (i *Inspection) Behind() bool { return i.Snap.Nearest != nil }
 // Close frees what the inspection holds on to.
 func (i *Inspection) Close() error { return i.Snap.Close() }
 
-// Title returns the session's title, or else the first line of what the person said first.
+// Title returns the session's title, or else the first line of what a person said first.
 func (i *Inspection) Title() string {
 	if t := i.State.Title().Title; t != "" {
 		return t
 	}
-	for _, n := range i.State.Surface() {
-		ev, err := i.Prefix.At(n.Seq)
+	for ev, err := range i.Prefix.Range(0, i.Prefix.Len()) {
 		if err != nil {
 			return ""
 		}
-		if ev.Type != session.TypeUserMessage {
-			continue
-		}
-		if m := session.Project(ev).Message; m.Source.Kind == message.SourceUser {
-			line, _, _ := strings.Cut(strings.TrimSpace(m.PlainText()), "\n")
-			return clip(line, 60)
+		if ev.Type == session.TypeUserMessage && ev.Op.Kind == session.OpAppend {
+			if words := index.FirstWords(ev); words != "" {
+				return words
+			}
 		}
 	}
 	return ""

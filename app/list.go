@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/strandline-dev/strandline/index"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 )
@@ -69,6 +70,10 @@ type Row struct {
 	Parent       *Parent             `json:"parent"`
 	Activity     Activity            `json:"activity"`
 	Waiting      []Question          `json:"waiting,omitempty"` // for a person
+	Steps        int                 `json:"steps"`
+	ToolCalls    int                 `json:"toolCalls"`
+	Usage        Usage               `json:"usage"`
+	OwnUsage     Usage               `json:"ownUsage"` // without the part that a fork shares with its parent
 }
 
 // Readable reports whether nothing is wrong with the session: it can be gone on with.
@@ -78,8 +83,11 @@ func (r Row) Readable() bool { return r.State == store.StateOK || r.State == sto
 type ListQuery struct {
 	Projects []string // the names of one project (Project.Names); nil = any
 	All      bool     // those made by programs too
+	Title    string   // that the title must hold, whatever the case
 	Limit    int
 	Cursor   string
+	// Progress, if it is not nil, is told how far a list that takes long has come.
+	Progress func(done, total int)
 }
 
 // List is a page of rows, newest activity first.
@@ -90,63 +98,90 @@ type List struct {
 	Total  int                         `json:"total"`
 }
 
-// List returns a page of sessions. A session that cannot be read is a row with its reason.
+// List returns a page of sessions. A session that cannot be read is a row with its reason. It comes from the index, which
+// has looked at every session of the store; what a session does now is asked of the session.
 func (a *App) List(ctx context.Context, q ListQuery) (List, error) {
-	l, ok := a.Store.(store.Lister)
-	if !ok {
-		return List{}, errors.New("this store cannot list")
-	}
-	sq := store.Query{Projects: q.Projects, Limit: q.Limit, Cursor: q.Cursor}
+	iq := index.Query{Projects: q.Projects, Title: q.Title, Limit: q.Limit, Cursor: q.Cursor}
 	if !q.All {
-		sq.Kinds = conversational
+		iq.Kinds = conversational
 	}
-	page, err := l.List(ctx, sq)
+	page, err := a.idx().List(ctx, iq, q.Progress)
 	if err != nil {
 		return List{}, err
 	}
 	out := List{Rows: make([]Row, len(page.Rows)), Next: page.Next, Hidden: page.Hidden, Total: page.Total}
-	if out.Hidden == nil {
-		out.Hidden = map[session.SessionKind]int{}
-	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(4)
-	for i, st := range page.Rows {
+	for i, r := range page.Rows {
 		g.Go(func() error {
-			out.Rows[i] = a.row(ctx, st)
+			out.Rows[i] = a.row(ctx, r)
 			return context.Cause(ctx)
 		})
 	}
 	return out, g.Wait()
 }
 
-// row makes a row; the log is folded for what the store does not know.
-func (a *App) row(ctx context.Context, st store.Stat) Row {
-	h := st.Header
-	r := Row{
-		ID: st.ID, Title: st.Title, Kind: h.Kind, Project: h.Project, Cwd: h.Cwd,
-		CreatedAt: h.CreatedAt, LastActivity: st.LastActivity, Events: st.Pos.Next, Bytes: st.Bytes,
-		State: st.State, Reason: st.Reason, Holder: HolderOf(st.Holder), Parent: parentOf(h), Activity: ActivityIdle,
+// idx returns the index. An App that was not made by Open has one in memory, for the moment.
+func (a *App) idx() *index.Index {
+	if a.index == nil {
+		return index.Open(index.Options{Store: a.Store, Registry: a.Registry})
 	}
-	if !r.Readable() {
+	return a.index
+}
+
+// row makes a row. The log is folded if a turn is open: who waits for what, and whether somebody works, is in no index; and
+// if somebody writes it at this moment, for who it is and what is there belong together.
+func (a *App) row(ctx context.Context, in index.Row) Row {
+	h := in.Header
+	r := Row{
+		ID: in.ID, Title: in.Stat.Title, Kind: h.Kind, Project: h.Project, Cwd: h.Cwd,
+		CreatedAt: h.CreatedAt, LastActivity: in.LastActivity, Events: in.Pos.Next, Bytes: in.Bytes,
+		State: in.State, Reason: in.Reason, Parent: parentOf(h), Activity: ActivityIdle,
+	}
+	f := in.Facts
+	if f == nil {
 		return r
 	}
-	ins, err := a.Inspect(ctx, st.ID, nil)
+	total, own := f.Usage()
+	r.Title, r.Turns, r.Events, r.Steps, r.ToolCalls, r.Usage, r.OwnUsage =
+		f.Called(), f.Turns, f.Next, f.Steps, f.ToolCalls, Usage{total}, Usage{own}
+	if f.Turn == session.None && !in.Held {
+		return r
+	}
+	if f.Turn == session.None {
+		snap, st, err := store.ReadSettled(ctx, a.Store, in.ID, func(ctx context.Context, id session.ID) (*store.Snapshot, error) {
+			return store.PeekOrRead(ctx, a.Store, id)
+		})
+		if err == nil {
+			n := snap.Pos.Next
+			if snap.Close(); n == f.Next {
+				r.Holder = HolderOf(st.Holder)
+				return r
+			}
+		}
+	}
+	ins, err := a.Inspect(ctx, in.ID, nil)
 	if err != nil {
 		r.State, r.Reason = store.StateDamaged, err.Error()
 		return r
 	}
 	defer ins.Close()
-	switch types := ins.State.Unknown(); {
-	case len(ins.Snap.Damage) > 0:
-		r.State, r.Reason = store.StateDamaged, ins.Snap.Damage[0].Detail
-	case ins.Snap.Unsupported != "":
-		r.State, r.Reason = store.StateUnsupported, ins.Snap.Unsupported
-	case len(types) > 0:
-		r.State, r.Reason = store.StateUnsupported, (&session.UnsupportedError{Types: types}).Reason()
-	}
-	r.Turns, r.Title, r.Activity, r.Waiting = ins.State.Turns(), ins.Title(), ins.Activity(), ins.Questions()
-	r.Events, r.Holder = ins.State.Next(), HolderOf(ins.Stat.Holder)
+	r.Activity, r.Waiting, r.Holder = ins.Activity(), ins.Questions(), HolderOf(ins.Stat.Holder)
+	r.Events, r.Turns, r.Title = ins.State.Next(), ins.State.Turns(), ins.Title()
 	return r
+}
+
+// rowNow is row of a session whose end was read just now.
+func (a *App) rowNow(ctx context.Context, st store.Stat) Row {
+	in, ok, err := a.idx().Row(ctx, st.ID)
+	if !ok && err == nil {
+		err = &store.NotFoundError{ID: string(st.ID)}
+	}
+	if err != nil {
+		in = index.Row{Stat: st}
+		in.State, in.Reason = store.StateDamaged, err.Error()
+	}
+	return a.row(ctx, in)
 }
 
 // AllIDs returns the ids of all sessions of the store, bad ones included.

@@ -150,7 +150,13 @@ func (a *App) Remove(ctx context.Context, list []Removal, each func(Removal) err
 	if err != nil {
 		return err
 	}
-	return eachRemoval(list, "trashed", each, func(rm *Removal) error { return r.Trash(ctx, rm.ID) })
+	return eachRemoval(list, "trashed", each, func(rm *Removal) error {
+		err := r.Trash(ctx, rm.ID)
+		if err == nil {
+			a.idx().Forget(ctx, rm.ID)
+		}
+		return err
+	})
 }
 
 // Restore takes sessions out of the trash.
@@ -200,6 +206,7 @@ func (a *App) Purge(ctx context.Context, list []Removal, each func(Removal) erro
 		ids[i] = list[i].ID
 	}
 	done := r.Purge(ctx, ids)
+	a.idx().Forget(ctx, ids...) // one that was trashed by a program without an index too
 	i := -1
 	return eachRemoval(list, "purged", each, func(rm *Removal) error {
 		i++

@@ -99,7 +99,7 @@ func (a *App) last(ctx context.Context, project Project) (session.ID, []Skipped,
 	choose := func() (session.ID, error) {
 		slices.SortStableFunc(same, func(a, b store.Stat) int { return cmp.Compare(b.Header.CreatedAt, a.Header.CreatedAt) })
 		for _, st := range same {
-			r := a.row(ctx, st)
+			r := a.rowNow(ctx, st)
 			switch {
 			case context.Cause(ctx) != nil:
 				return "", context.Cause(ctx)

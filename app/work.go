@@ -65,6 +65,7 @@ type Work struct {
 
 	telemetry   *telemetry.Telemetry // nil: off
 	noTelemetry string               // why something that was asked for is off
+	feeder      *feeder              // of the index
 }
 
 // idleModel is how long a model may say nothing before its request is given up, unless the configuration says.
@@ -152,6 +153,7 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 		return nil, errors.Join(err, w.Close(ctx))
 	}
 	begun = true
+	w.feeder = w.feed(ctx)
 	return w, nil
 }
 
@@ -309,6 +311,7 @@ func (w *Work) Close(ctx context.Context) error {
 		return nil
 	}
 	defer w.free()
+	defer w.feeder.close(ctx, w.wrote())
 	err := w.Agent.Dispose(ctx) // its subagents stop with it
 	if err != nil && w.h != nil {
 		err = w.app.rescue(w.h, err)

@@ -36,12 +36,15 @@ type Row struct {
 
 // Options says how much to measure.
 type Options struct {
-	Dir    string            // where to work; a directory of its own is made there and removed
-	Sizes  []int             // lengths of histories, in events; nil: 1k, 10k, 100k
-	Turns  int               // turns per append measurement; 0: 200
-	Binary string            // the command, for the rows about its start; "": left out
-	Begin  func(what string) // called before each measurement; may be nil
-	Emit   func(Row)         // required
+	Dir   string // where to work; a directory of its own is made there and removed
+	Sizes []int  // lengths of histories, in events; nil: 1k, 10k, 100k
+	Turns int    // turns per append measurement; 0: 200
+	// Sessions are the sizes of the stores that are listed; nil: 1k, 10k. With List nothing else is measured.
+	Sessions []int
+	List     bool
+	Binary   string            // the command, for the rows about its start; "": left out
+	Begin    func(what string) // called before each measurement; may be nil
+	Emit     func(Row)         // required
 }
 
 type run struct {
@@ -54,6 +57,9 @@ type run struct {
 func Run(ctx context.Context, opt Options) (err error) {
 	if len(opt.Sizes) == 0 {
 		opt.Sizes = []int{1_000, 10_000, 100_000}
+	}
+	if len(opt.Sessions) == 0 {
+		opt.Sessions = []int{1_000, 10_000}
 	}
 	if opt.Turns == 0 {
 		opt.Turns = 200
@@ -79,6 +85,10 @@ func Run(ctx context.Context, opt Options) (err error) {
 		{"steps", r.steps},
 		{"idle session", r.idle},
 		{"start", r.starts},
+		{"lists", r.lists},
+	}
+	if opt.List {
+		works = works[len(works)-1:]
 	}
 	for _, w := range works {
 		if ctx.Err() != nil {

@@ -388,7 +388,7 @@ func (r *run) healthy(ctx context.Context) error {
 func hashTree(dir string) (string, error) {
 	var lines []string
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
+		if err != nil || !d.Type().IsRegular() || strings.HasPrefix(d.Name(), "index.db") { // derived
 			return err
 		}
 		b, err := os.ReadFile(p)

@@ -17,14 +17,28 @@ import (
 // What it returns holds also where it could not be written down.
 func (x *Index) advance(ctx context.Context, id session.ID, b body) (body, error) {
 	for try := 0; ; try++ {
-		if !whole(b.Stat) || x.current(b) {
+		if !whole(b.Stat) {
+			return b, nil
+		}
+		was, check := b, ""
+		if c, ok := x.opt.Store.(store.Checker); ok {
+			now, same, err := c.Check(ctx, b.Stat.Header, b.Check)
+			if err != nil {
+				return b, err
+			}
+			if check = now; !same {
+				b.Facts = nil // damage in the middle of a log shows nowhere else
+			}
+		}
+		if x.current(b) {
 			return b, nil
 		}
 		next, add, err := x.read(ctx, id, b)
+		next.Check = check
 		if err != nil {
 			return b, err
 		}
-		now, ok := x.commit(ctx, id, b, next, add)
+		now, ok := x.commit(ctx, id, was, next, add)
 		if ok || try == 3 {
 			return next, nil
 		}

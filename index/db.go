@@ -92,7 +92,7 @@ func (x *Index) connect(ctx context.Context) error {
 		return err
 	}
 	q := url.Values{"_txlock": {"immediate"}, "_pragma": {
-		fmt.Sprintf("busy_timeout(%d)", busyMS), "journal_mode(WAL)", "synchronous(NORMAL)", "trusted_schema(0)",
+		fmt.Sprintf("busy_timeout(%d)", busyMS), "journal_mode(WAL)", "synchronous(NORMAL)", "trusted_schema(0)", "secure_delete(1)",
 	}}
 	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: x.opt.Path, RawQuery: q.Encode()}).String())
 	if err != nil {

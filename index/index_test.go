@@ -177,7 +177,7 @@ func (w *world) same(x *Index, q Query) {
 		if r.Facts != nil {
 			got.Rows[i].Facts = &Facts{Next: r.Facts.Next, Turns: r.Facts.Turns, Title: r.Facts.Title}
 		}
-		got.Rows[i].Stat.Title = ""
+		got.Rows[i].Stat.Title, got.Rows[i].Held = "", false
 	}
 	want := w.rows(q)
 	for i := range want.Rows {

@@ -38,7 +38,7 @@ type Page struct {
 type Row struct {
 	store.Stat
 	Facts *Facts // nil: it cannot be read
-	Held  bool   // somebody announced that he writes it, or was seen to: who he is, and whether he is alive, tells Stat
+	Held  bool   // somebody may write it at this moment: who does, and what is there then, has to be asked together
 }
 
 // List returns a page. Where the index knows little yet, it takes as long as reading the ends of all sessions and the logs
@@ -129,7 +129,7 @@ func (x *Index) rows(ctx context.Context, s sight, keys []key, into map[session.
 			if owner := s.owner[k.id]; owner != nil {
 				made[i].Holder = owner
 			}
-			made[i].Held = s.held[k.id] || made[i].Holder != nil
+			made[i].Held = s.held[k.id] || made[i].Holder != nil || s.heads[k.id].mark.Stamp == ""
 			return nil
 		})
 	}
@@ -145,6 +145,26 @@ func (x *Index) rows(ctx context.Context, s sight, keys []key, into map[session.
 		}
 	}
 	return nil
+}
+
+// Row returns one session as it is now. ok is false if it is not stored.
+func (x *Index) Row(ctx context.Context, id session.ID) (r Row, ok bool, err error) {
+	x.mu.Lock()
+	err = x.load(ctx)
+	x.mu.Unlock()
+	if err != nil {
+		return r, false, err
+	}
+	b, ok, err := x.fresh(ctx, id)
+	if err != nil || !ok {
+		return r, false, err
+	}
+	if b, err = x.advance(ctx, id, b); err != nil {
+		return r, false, err
+	}
+	r = rowOf(b)
+	r.Held = true
+	return r, true, nil
 }
 
 // rowOf tells what is known of a session.

@@ -36,6 +36,7 @@ type body struct {
 	Hours uint64     `json:"hours,omitzero"` // the sums of its rows of the table hours, added
 	Kind  string     `json:"kind,omitzero"`  // of the registry that Facts were folded under
 	Seen  store.Pos  `json:"seen"`           // the end of the log when Facts were complete
+	Check string     `json:"check,omitzero"` // of store.Checker, before Facts were read
 
 	// What reading the log found that its end does not tell; "" if nothing.
 	Bad    store.State `json:"bad,omitzero"`

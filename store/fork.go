@@ -60,7 +60,7 @@ func Fork(ctx context.Context, st Store, source session.ID, opt ForkOptions) (se
 // cutOf reads the source and finds where it is to be cut.
 func cutOf(ctx context.Context, st Store, source session.ID, opt ForkOptions) (*Snapshot, session.Seq, error) {
 	snap, stat, err := ReadSettled(ctx, st, source, func(ctx context.Context, id session.ID) (*Snapshot, error) {
-		return peekOrRead(ctx, st, id)
+		return PeekOrRead(ctx, st, id)
 	})
 	if err != nil {
 		return nil, session.None, err
@@ -82,8 +82,8 @@ func cutOf(ctx context.Context, st Store, source session.ID, opt ForkOptions) (*
 	return snap, cut, nil
 }
 
-// peekOrRead reads as little of the log as the store allows: a fork looks at its end and at its cut.
-func peekOrRead(ctx context.Context, st Store, id session.ID) (*Snapshot, error) {
+// PeekOrRead reads as little of the log as the store allows, for who looks at its end: a fork at that and at its cut.
+func PeekOrRead(ctx context.Context, st Store, id session.ID) (*Snapshot, error) {
 	if p, ok := st.(Peeker); ok {
 		if snap, err := p.Peek(ctx, id); err != nil || snap != nil {
 			return snap, err

@@ -26,3 +26,11 @@ type Mark struct {
 	// Held: somebody announced that he writes the session, perhaps one who is dead by now.
 	Held bool
 }
+
+// Checker tells whether a log is still the one that was read, more closely than its mark.
+type Checker interface {
+	// Check looks at every file that reading the log of h.ID opens but blobs. now is what it saw, for a later Check;
+	// "" if nothing can be told. same: all that was there when was came from a Check is there and was not touched
+	// since, and at most something was added behind it.
+	Check(ctx context.Context, h session.Header, was string) (now string, same bool, err error)
+}

@@ -36,6 +36,8 @@ func (c *cli) benchCmd() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntSliceVar(&o.Sizes, "sizes", []int{1_000, 10_000, 100_000}, "lengths of the histories, in events")
+	f.IntSliceVar(&o.Sessions, "sessions", []int{1_000, 10_000}, "sizes of the stores that are listed")
+	f.BoolVar(&o.List, "list", false, "measure lists only")
 	f.IntVar(&o.Turns, "turns", 200, "turns per append measurement")
 	f.StringVar(&o.Dir, "dir", "", "where to work (default the system's temporary directory)")
 	return cmd

@@ -169,7 +169,9 @@ func (c *cli) text(what, s string) string {
 
 // open opens the store.
 func (c *cli) open() (*app.App, error) {
-	return app.Open(app.Options{Store: c.store, Kinds: [][]session.Kind{demo.Kinds()}})
+	return app.Open(app.Options{Store: c.store, Kinds: [][]session.Kind{demo.Kinds()}, Warn: func(err error) {
+		c.note("%v; lists and searches take longer", err)
+	}})
 }
 
 // withSession opens the store and finds the session that arg names.

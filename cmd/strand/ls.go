@@ -25,7 +25,7 @@ func (c *cli) lsCmd() *cobra.Command {
 		Long: "Lists the sessions of this project (the git repository around the working directory with all its work trees,\n" +
 			"else the directory itself; also when the folder was renamed), last worked on first. A session that cannot be read is a row with the reason.\n" +
 			"With --json one object per line, and last {\"next\",\"hidden\",\"total\"}.",
-		Example: "  strand ls\n  strand ls --any-project --limit 10\n  strand ls --trash --any-project\n  strand ls --json | jq -r 'select(.activity==\"interrupted\") | .id'",
+		Example: "  strand ls\n  strand ls --any-project --limit 10\n  strand ls --title parser\n  strand ls --trash --any-project\n  strand ls --json | jq -r 'select(.activity==\"interrupted\") | .id'",
 		Args:    cobra.NoArgs,
 		RunE: c.does(func(cmd *cobra.Command, _ []string) error {
 			if q.Limit < 0 {
@@ -53,7 +53,10 @@ func (c *cli) lsCmd() *cobra.Command {
 			if trash {
 				return c.lsTrash(cmd.Context(), a, q, anyProject)
 			}
+			spin := c.newSpinner()
+			q.Progress = func(done, total int) { spin.wait("reading %d of %d sessions", done, total) }
 			l, err := a.List(cmd.Context(), q)
+			spin.stop()
 			if err != nil {
 				return err
 			}
@@ -74,6 +77,7 @@ func (c *cli) lsCmd() *cobra.Command {
 	f.BoolVar(&trash, "trash", false, "what is in the trash, of all kinds")
 	f.BoolVar(&anyProject, "any-project", false, "of all projects")
 	f.IntVar(&q.Limit, "limit", 0, "at most `N` (0 = all; on a terminal the default is 50)")
+	f.StringVar(&q.Title, "title", "", "those whose title holds `TEXT`")
 	f.StringVar(&q.Cursor, "cursor", "", "go on where a page ended (`NEXT` of its last line)")
 	f.StringVar(&c.cwd, "project", "", "of the project that `DIR` belongs to")
 	return cmd
