@@ -10,9 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/strandline-dev/strandline/recall"
 	"github.com/strandline-dev/strandline/search"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/tool"
 )
 
 // SearchQuery says what is looked for, and where.
@@ -121,6 +123,17 @@ func (q SearchQuery) filter() (search.Filter, error) {
 		}
 	}
 	return f, nil
+}
+
+// recall is the tool with which the session with header h searches the past sessions of its project.
+func (a *App) recall(h session.Header) tool.Definition {
+	return recall.Definition(recall.Options{
+		Store: a.Store, Self: h.ID, Title: a.titleOf, Now: time.Now,
+		Search: func(ctx context.Context, q search.Query, f search.Filter, limit int) iter.Seq2[search.Result, error] {
+			return a.results(ctx, q, f, limit, search.Watch{})
+		},
+		Ours: func(other session.Header) bool { return projectOf(other) == projectOf(h) },
+	})
 }
 
 // projectOf is the project that a session belongs to.

@@ -212,7 +212,7 @@ func (a *App) equip(s *session.Session, dir string) (agent.Kit, error) {
 	if err != nil {
 		return agent.Kit{}, err
 	}
-	set, err := tool.NewSet(defs...)
+	set, err := tool.NewSet(append(defs, a.recall(s.Header()))...)
 	if err != nil {
 		return agent.Kit{}, err
 	}

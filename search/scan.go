@@ -24,6 +24,9 @@ type Filter struct {
 	After   Key                       // only what comes behind it in the order of results; zero: all
 }
 
+// Includes reports whether a session is looked at.
+func (f Filter) Includes(h session.Header) bool { return f.Include == nil || f.Include(h) }
+
 // texts returns those of texts that f selects.
 func (f Filter) texts(texts []Text) []Text {
 	if f.Tool == "" && len(f.Fields) == 0 {
@@ -164,9 +167,7 @@ func (w Watch) trouble(id session.ID, err error) {
 // window is how many results Scan keeps at a time.
 const window = 1000
 
-// Scan yields the results in the store in order, newest first. It reads every log that f includes once for every
-// window of at most limit results (0: no limit; then windows of 1000), and keeps no more than that in memory. A session that cannot
-// be read is told to w and ends nothing. It yields one error, and then nothing more: of the store's list, or the cause of ctx.
+// Scan yields the results in the store in order, newest first: it is ScanTargets over all logs that f includes.
 func Scan(ctx context.Context, st store.Store, q Query, f Filter, limit int, w Watch) iter.Seq2[Result, error] {
 	return func(yield func(Result, error) bool) {
 		rows, err := All(ctx, st)
@@ -179,8 +180,22 @@ func Scan(ctx context.Context, st store.Store, q Query, f Filter, limit int, w W
 				w.trouble(r.ID, errors.New(r.Reason))
 			}
 		}
-		targets := slices.DeleteFunc(Targets(rows), func(t Target) bool { return f.Include != nil && !f.Include(t.Header) })
-		rows = nil
+		targets := slices.DeleteFunc(Targets(rows), func(t Target) bool { return !f.Includes(t.Header) })
+		for r, err := range ScanTargets(ctx, st, targets, q, f, limit, w) {
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+// ScanTargets yields the results in targets in order. It reads every target once for every
+// window of at most limit results (0: no limit; then windows of 1000), and keeps no more than that in memory. A session that cannot
+// be read is told to w and ends nothing. It yields at most one error, the cause of ctx, and then nothing more.
+func ScanTargets(ctx context.Context, st store.Store, targets []Target, q Query, f Filter, limit int, w Watch) iter.Seq2[Result, error] {
+	return func(yield func(Result, error) bool) {
+		targets := slices.Clone(targets)
+		f, w := f, w
 		for left := limit; limit == 0 || left > 0; {
 			n := window
 			if limit > 0 {

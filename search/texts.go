@@ -127,6 +127,18 @@ func (n *Names) lookBack(p session.Prefix, from session.Seq) error {
 	return nil
 }
 
+// TextsOf is Texts for an event whose tool, if it is a result, is known.
+func TextsOf(ev session.Event, tool string) []Text {
+	var n Names
+	out := n.texts(ev)
+	if ev.Type == session.TypeToolResult {
+		for i := range out {
+			out[i].Tool = tool
+		}
+	}
+	return out
+}
+
 // texts is total.
 func (n *Names) texts(ev session.Event) []Text {
 	var out []Text

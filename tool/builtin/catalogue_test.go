@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/strandline-dev/strandline/recall"
 	"github.com/strandline-dev/strandline/subagent"
 )
 
@@ -23,7 +24,7 @@ func TestToolsPageIsCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defs = append(defs, subagent.Definition())
+	defs = append(defs, recall.Definition(recall.Options{}), subagent.Definition())
 	var b strings.Builder
 	b.WriteString("# The built-in tools\n\nThis page is generated from package tool/builtin: run " +
 		"`go test ./tool/builtin -run ToolsPage -update`.\n\nWithout `--approve` a `run` allows what is read-only. " +
