@@ -27,6 +27,14 @@ var schema = []string{
 	`CREATE TABLE hours(id TEXT, hour INTEGER, provider TEXT, model TEXT, data BLOB NOT NULL,
 		PRIMARY KEY(id, hour, provider, model)) WITHOUT ROWID`,
 	`CREATE TABLE texts(id TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID`,
+	// Of the search. words has every word of an event, grams every three adjacent signs of a word; texts are not kept.
+	`CREATE VIRTUAL TABLE words USING fts5(text, content='', contentless_delete=1, tokenize='ascii', prefix='1 2')`,
+	`CREATE VIRTUAL TABLE grams USING fts5(text, content='', contentless_delete=1, tokenize='ascii', detail=none)`,
+	`CREATE TABLE docs(key INTEGER PRIMARY KEY, n INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL, tool TEXT NOT NULL)`,
+	`CREATE INDEX docs_n ON docs(n)`,
+	`CREATE TABLE covers(n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, cover BLOB NOT NULL)`,
+	`CREATE TABLE state(name TEXT PRIMARY KEY, v INTEGER NOT NULL) WITHOUT ROWID`,
+	`INSERT INTO state(name, v) VALUES('sum', 0), ('spill', 0)`,
 }
 
 // version returns that of the file as x writes it.
@@ -123,7 +131,7 @@ func (x *Index) connect(ctx context.Context) error {
 				return err
 			}
 		}
-		return nil
+		return sealTables(ctx, tx)
 	})
 }
 
@@ -199,6 +207,7 @@ func (x *Index) fail() {
 func (x *Index) reset() {
 	_ = x.closeDB()
 	x.heads, x.kept, x.loaded = map[session.ID]head{}, map[session.ID]body{}, -1
+	x.covers, x.sound = nil, false
 }
 
 func (x *Index) closeDB() error {

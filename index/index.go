@@ -23,6 +23,8 @@
 //	list.go     pages of a list
 //	hours.go    what was done when: rows for statistics
 //	texts.go    tables of somebody else's, made of the same events: those of a search
+//	search.go   searching: what the tables propose, what the logs say
+//	cover.go    taking logs into the tables of the search
 package index
 
 import (
@@ -43,6 +45,9 @@ type Options struct {
 	Store    store.Store
 	Registry *session.Registry
 	Texts    Texts // nil: none are kept
+	// Lag is how many events may be searched in their logs before they are taken into the tables of the search; 0: 1000, and
+	// more in a large store.
+	Lag int
 	// Warn is told, once at most in the life of an Index, why the file cannot be used. Nil: nobody is.
 	Warn func(err error)
 }
@@ -65,6 +70,11 @@ type Index struct {
 	loaded int64   // the file's data_version when heads was read
 	heads  map[session.ID]head
 	kept   map[session.ID]body // of sessions that are not in the file as they are in heads
+
+	covers   map[session.ID]cover // how far the search knows each session; nil: not read yet
+	coversAt int64                // the version of the file that they were read from
+	sound    bool                 // the tables of the search were verified
+	spill    int64                // of the tables: how many seconds later than its own an event's key may be
 }
 
 // Open returns the index of a store. It neither reads nor writes: the file is opened, or made, when it is needed.

@@ -68,6 +68,7 @@ const (
 	ofBody  = 'b'
 	ofHours = 'u'
 	ofTexts = 't'
+	ofCover = 'c'
 )
 
 // seal appends the sum.

@@ -1,0 +1,474 @@
+package index
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/strandline-dev/strandline/search"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+)
+
+// The tables of the search hold, of each event that has texts, its words and, for parts of words, every three adjacent
+// signs of them; both as search.Units makes them, so that what SQLite compares is what search.Match compares. The texts
+// themselves are not kept: what the tables propose is read from the log again.
+//
+// A row's key is the second of its event, and a number in it, so that keys descend as results do. Where a second is full,
+// the next one that is not takes the event: never an earlier one.
+//
+// Nothing in these tables proves itself by row, as the other ones do, for FTS5 writes them. So one sum over all of them is
+// written with each change, and compared by whoever opens the file before he believes an answer.
+
+// cover is how far a session is in the tables.
+type cover struct {
+	n      int64
+	Header session.Header `json:"header"`
+	Stamp  string         `json:"stamp,omitzero"` // of the store's mark when Next was the end of the log; "" if it was not
+	Past   string         `json:"past,omitzero"`  // of the mark
+	Next   session.Seq    `json:"next"`
+	Last   string         `json:"last,omitzero"` // digest of the event before Next
+}
+
+// doc is an event with texts.
+type doc struct {
+	seq          session.Seq
+	time         int64
+	tool         string
+	words, grams string
+}
+
+const (
+	slotBits  = 16
+	maxSecond = 1 << 40
+	chunkDocs = 4000
+	chunkSize = 16 << 20 // bytes of words that one transaction takes in
+)
+
+// second is where an event of time ms belongs: it grows with time.
+func second(ms int64) int64 { return min(max(ms/1000, 0), maxSecond) }
+
+// docOf returns the row of an event; ok is false if it has no words.
+func docOf(ev session.Event, texts []search.Text) (d doc, ok bool) {
+	var words, grams strings.Builder
+	seen := map[string]bool{}
+	for _, t := range texts {
+		search.Units(t.Text, func(u search.Unit) bool {
+			words.WriteString(u.Folded)
+			words.WriteByte(' ')
+			for _, g := range gramsOf(u.Folded) {
+				if !seen[g] {
+					seen[strings.Clone(g)] = true
+					grams.WriteString(g)
+					grams.WriteByte(' ')
+				}
+			}
+			return true
+		})
+	}
+	d = doc{seq: ev.Seq, time: ev.Time, words: words.String(), grams: grams.String()}
+	if ev.Type == session.TypeToolResult && len(texts) > 0 {
+		d.tool = strings.Clone(texts[0].Tool)
+	}
+	return d, words.Len() > 0
+}
+
+// gramsOf returns every three adjacent signs of a word.
+func gramsOf(word string) []string {
+	var at []int
+	for i := range word {
+		at = append(at, i)
+	}
+	at = append(at, len(word))
+	var out []string
+	for i := 0; i+3 < len(at); i++ {
+		out = append(out, word[at[i]:at[i+3]])
+	}
+	return out
+}
+
+// loadCovers brings covers up to what the file says, once the tables were verified. Nil: they cannot be used. The caller
+// holds mu.
+func (x *Index) loadCovers(ctx context.Context) map[session.ID]cover {
+	if x.open(ctx); x.db == nil {
+		return nil
+	}
+	err := x.readCovers(ctx)
+	if err != nil && ctx.Err() == nil {
+		x.trouble(err)
+		if x.open(ctx); x.db == nil { // thrown away, and begun anew
+			return nil
+		}
+		if err = x.readCovers(ctx); err != nil && ctx.Err() == nil {
+			x.trouble(err)
+		}
+	}
+	if err != nil {
+		return nil
+	}
+	return x.covers
+}
+
+func (x *Index) readCovers(ctx context.Context) error {
+	var v int64
+	if err := x.db.QueryRowContext(ctx, "PRAGMA data_version").Scan(&v); err != nil {
+		return err
+	}
+	if x.covers != nil && x.coversAt == v {
+		return nil
+	}
+	tx, err := x.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if !x.sound {
+		var want int64
+		if err := tx.QueryRowContext(ctx, "SELECT v FROM state WHERE name = 'sum'").Scan(&want); err != nil {
+			return err
+		}
+		got, err := tablesSum(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if got != want {
+			return errWrong
+		}
+		x.sound = true
+	}
+	if err := tx.QueryRowContext(ctx, "SELECT v FROM state WHERE name = 'spill'").Scan(&x.spill); err != nil {
+		return err
+	}
+	rows, err := tx.QueryContext(ctx, "SELECT n, id, cover FROM covers")
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	covers := map[session.ID]cover{}
+	for rows.Next() {
+		var n int64
+		var id string
+		var raw []byte
+		if err := rows.Scan(&n, &id, &raw); err != nil {
+			return err
+		}
+		c, err := decodeCover(n, session.ID(id), raw)
+		if err != nil {
+			return err
+		}
+		covers[session.ID(id)] = c
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	x.covers, x.coversAt = covers, v
+	return nil
+}
+
+func decodeCover(n int64, id session.ID, raw []byte) (cover, error) {
+	text, _, err := unseal(id, ofCover, raw)
+	c := cover{n: n}
+	if err == nil && json.Unmarshal(text, &c) != nil {
+		err = errWrong
+	}
+	return c, err
+}
+
+// tablesSum is the sum over everything that an answer of the tables depends on.
+func tablesSum(ctx context.Context, tx *sql.Tx) (int64, error) {
+	var sum int64
+	for i, q := range []string{
+		"SELECT id, block, '' FROM words_data", "SELECT segid, term, pgno FROM words_idx",
+		"SELECT id, block, '' FROM grams_data", "SELECT segid, term, pgno FROM grams_idx",
+		"SELECT key, n || ' ' || seq || ' ' || time, tool FROM docs", "SELECT n, id, cover FROM covers",
+		"SELECT v, name, '' FROM state WHERE name <> 'sum'",
+	} {
+		rows, err := tx.QueryContext(ctx, q)
+		if err != nil {
+			return 0, err
+		}
+		var a, b, c sql.RawBytes
+		for rows.Next() {
+			if err := rows.Scan(&a, &b, &c); err != nil {
+				rows.Close()
+				return 0, err
+			}
+			h := crc32.NewIEEE()
+			fmt.Fprintf(h, "%d %s %d %d ", i, a, len(b), len(c))
+			h.Write(b)
+			h.Write(c)
+			sum += int64(h.Sum32())
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			return 0, err
+		}
+	}
+	return sum, nil
+}
+
+// seal writes the sum of the tables as they are now.
+func sealTables(ctx context.Context, tx *sql.Tx) error {
+	sum, err := tablesSum(ctx, tx)
+	if err == nil {
+		_, err = tx.ExecContext(ctx, "UPDATE state SET v = ? WHERE name = 'sum'", sum)
+	}
+	return err
+}
+
+// behind is a session that the tables do not know whole.
+type behind struct {
+	mark store.Mark
+	stat store.Stat
+	c    cover
+	on   bool // the tables hold a part of it, which is still right
+}
+
+// from is where it has to be read from.
+func (b behind) from() session.Seq {
+	if b.on {
+		return b.c.Next
+	}
+	return b.stat.Header.SeedLength
+}
+
+// take reads what is new of a session and takes it into the tables, under the number that it returns. The error says why it
+// is not there.
+func (x *Index) take(ctx context.Context, b behind) (int64, error) {
+	h := b.stat.Header
+	next := cover{n: b.c.n, Header: h, Past: b.mark.Past, Next: b.from(), Last: b.c.Last}
+	if !b.on {
+		next.Last = ""
+	}
+	was := b.c
+	var docs []doc
+	size, fresh := 0, !b.on
+	flush := func(stamp string) error {
+		put := next
+		put.Stamp = stamp
+		n, err := x.put(ctx, was, put, docs, fresh)
+		if err != nil {
+			return err
+		}
+		put.n, next.n = n, n
+		was, fresh = put, false
+		docs, size = docs[:0], 0
+		return nil
+	}
+	var names search.Names
+	from := next.Next
+	err := search.Each(ctx, x.opt.Store, search.Target{Header: h, From: from, To: b.stat.Pos.Next}, func(p session.Prefix, ev session.Event) error {
+		texts, err := names.Texts(ev, p, from)
+		if err != nil {
+			return err
+		}
+		if d, ok := docOf(ev, texts); ok {
+			docs = append(docs, d)
+			size += len(d.words) + len(d.grams)
+		}
+		if next.Next = ev.Seq + 1; len(docs) < chunkDocs && size < chunkSize {
+			return nil
+		}
+		next.Last = digest(ev)
+		return flush("")
+	})
+	if err == nil && b.stat.Pos.Next > from {
+		var ev session.Event
+		if ev, err = x.eventAt(ctx, h, b.stat.Pos.Next-1); err == nil {
+			next.Next, next.Last = b.stat.Pos.Next, digest(ev)
+		}
+	}
+	if err == nil {
+		err = flush(b.mark.Stamp)
+	}
+	if err != nil && !errors.Is(err, errOvertaken) && ctx.Err() == nil { // what was taken in may not be what can be read later
+		x.erase(ctx, []session.ID{h.ID}, false)
+	}
+	return next.n, err
+}
+
+// put writes docs, and that the session is covered as next says, if it is covered as was says; fresh: if it is not.
+func (x *Index) put(ctx context.Context, was, next cover, docs []doc, fresh bool) (n int64, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.db == nil {
+		return 0, errOvertaken
+	}
+	id := next.Header.ID
+	spilled := int64(0)
+	err = x.transact(ctx, func(tx *sql.Tx) error {
+		var raw []byte
+		n = 0
+		err := tx.QueryRowContext(ctx, "SELECT n, cover FROM covers WHERE id = ?", string(id)).Scan(&n, &raw)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			if !fresh {
+				return errOvertaken
+			}
+		case err != nil:
+			return err
+		case fresh && n != was.n:
+			return errOvertaken
+		case fresh:
+			if err := eraseDocs(ctx, tx, n); err != nil {
+				return err
+			}
+		default:
+			if c, err := decodeCover(n, id, raw); err != nil || n != was.n || c.Next != was.Next || c.Last != was.Last {
+				return errors.Join(err, errOvertaken)
+			}
+		}
+		text, err := json.Marshal(next)
+		if err != nil {
+			return err
+		}
+		text = seal(id, ofCover, text)
+		if n == 0 {
+			if err = tx.QueryRowContext(ctx, "INSERT INTO covers(id, cover) VALUES(?, ?) RETURNING n", string(id), text).Scan(&n); err != nil {
+				return err
+			}
+		} else if _, err = tx.ExecContext(ctx, "UPDATE covers SET cover = ? WHERE n = ?", text, n); err != nil {
+			return err
+		}
+		if spilled, err = putDocs(ctx, tx, n, docs); err != nil {
+			return err
+		}
+		return sealTables(ctx, tx)
+	})
+	if err != nil {
+		if ctx.Err() == nil && !errors.Is(err, errOvertaken) {
+			x.trouble(err)
+		}
+		return 0, err
+	}
+	next.n = n
+	if x.covers != nil {
+		x.covers[id] = next
+	}
+	x.spill = max(x.spill, spilled)
+	return n, nil
+}
+
+// putDocs writes the rows of a session. It returns by how many seconds a key is later than its event at most.
+func putDocs(ctx context.Context, tx *sql.Tx, n int64, docs []doc) (spill int64, err error) {
+	var stmts [3]*sql.Stmt
+	for i, q := range []string{
+		"INSERT INTO docs(key, n, seq, time, tool) VALUES(?, ?, ?, ?, ?)", "INSERT INTO words(rowid, text) VALUES(?, ?)",
+		"INSERT INTO grams(rowid, text) VALUES(?, ?)",
+	} {
+		s, err := tx.PrepareContext(ctx, q)
+		if err != nil {
+			return 0, err
+		}
+		defer s.Close()
+		stmts[i] = s
+	}
+	free := map[int64]int64{} // by second: the next key
+	for _, d := range docs {
+		var key int64
+		for s := second(d.time); ; s++ {
+			var ok bool
+			if key, ok = free[s]; !ok {
+				var top sql.NullInt64
+				if err := tx.QueryRowContext(ctx, "SELECT max(key) FROM docs WHERE key >= ? AND key < ?", s<<slotBits, (s+1)<<slotBits).Scan(&top); err != nil {
+					return 0, err
+				}
+				if key = s << slotBits; top.Valid {
+					key = top.Int64 + 1
+				}
+			}
+			if free[s] = key + 1; key>>slotBits == s {
+				spill = max(spill, s-second(d.time))
+				break
+			}
+			free[s] = key
+		}
+		if _, err := stmts[0].ExecContext(ctx, key, n, int64(d.seq), d.time, d.tool); err != nil {
+			return 0, err
+		}
+		if _, err := stmts[1].ExecContext(ctx, key, d.words); err != nil {
+			return 0, err
+		}
+		if _, err := stmts[2].ExecContext(ctx, key, d.grams); err != nil {
+			return 0, err
+		}
+	}
+	_, err = tx.ExecContext(ctx, "UPDATE state SET v = max(v, ?) WHERE name = 'spill'", spill)
+	return spill, err
+}
+
+// eraseDocs takes the rows of a session out of the tables.
+func eraseDocs(ctx context.Context, tx *sql.Tx, n int64) error {
+	for _, q := range []string{
+		"DELETE FROM words WHERE rowid IN (SELECT key FROM docs WHERE n = ?)",
+		"DELETE FROM grams WHERE rowid IN (SELECT key FROM docs WHERE n = ?)", "DELETE FROM docs WHERE n = ?",
+	} {
+		if _, err := tx.ExecContext(ctx, q, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// erase takes sessions out of the tables. forGood: no word of them stays in the file either, which costs as much as writing
+// the tables anew.
+func (x *Index) erase(ctx context.Context, ids []session.ID, forGood bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.eraseLocked(ctx, ids, forGood)
+}
+
+func (x *Index) eraseLocked(ctx context.Context, ids []session.ID, forGood bool) {
+	if x.loadCovers(ctx) == nil {
+		return
+	}
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id session.ID) bool { _, ok := x.covers[id]; return !ok })
+	if len(ids) == 0 {
+		return
+	}
+	if forGood {
+		if _, err := x.db.ExecContext(ctx, "PRAGMA secure_delete = 1"); err != nil {
+			x.trouble(err)
+			return
+		}
+	}
+	if !x.write(ctx, func(tx *sql.Tx) error {
+		for _, id := range ids {
+			n := x.covers[id].n
+			if err := eraseDocs(ctx, tx, n); err != nil {
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, "DELETE FROM covers WHERE n = ?", n); err != nil {
+				return err
+			}
+		}
+		for _, t := range []string{"words", "grams"} {
+			if !forGood {
+				break
+			}
+			if _, err := tx.ExecContext(ctx, "INSERT INTO "+t+"("+t+") VALUES('optimize')"); err != nil {
+				return err
+			}
+		}
+		return sealTables(ctx, tx)
+	}) {
+		return
+	}
+	for _, id := range ids {
+		delete(x.covers, id)
+	}
+	if forGood { // the words are in the pages that were replaced, too
+		_, err := x.db.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+		if _, off := x.db.ExecContext(ctx, "PRAGMA secure_delete = 0"); err == nil {
+			err = off
+		}
+		if err != nil && ctx.Err() == nil {
+			x.trouble(err)
+		}
+	}
+}

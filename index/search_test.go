@@ -1,0 +1,220 @@
+package index
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/strandline-dev/strandline/memstore"
+	"github.com/strandline-dev/strandline/search"
+	"github.com/strandline-dev/strandline/search/searchtest"
+	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
+)
+
+// keysOf runs a search to its end.
+func keysOf(t testing.TB, results func(context.Context, search.Query, search.Filter, int) ([]search.Result, error), query string, f search.Filter, limit int) []string {
+	t.Helper()
+	q, err := search.Parse(query)
+	if err != nil {
+		return []string{"no query"}
+	}
+	rs, err := results(context.Background(), q, f, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := []string{}
+	for _, r := range rs {
+		out = append(out, fmt.Sprint(r.Key, " ", r.Type, " ", r.Header.ID, " ", r.Field, " ", r.Tool, " ", r.Snippet.Marked("<", ">")))
+	}
+	return out
+}
+
+// all returns what the index finds, and what a scan finds.
+func both(x *Index, st store.Store) (indexed, scanned func(context.Context, search.Query, search.Filter, int) ([]search.Result, error)) {
+	gather := func(seq func(func(search.Result, error) bool)) (out []search.Result, err error) {
+		for r, err := range seq {
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, r)
+		}
+		return out, nil
+	}
+	return func(ctx context.Context, q search.Query, f search.Filter, limit int) ([]search.Result, error) {
+			return gather(x.Search(ctx, q, f, limit, search.Watch{}))
+		}, func(ctx context.Context, q search.Query, f search.Filter, limit int) ([]search.Result, error) {
+			return gather(search.Scan(ctx, st, q, f, limit, search.Watch{}))
+		}
+}
+
+// same compares the index with a scan over many queries, filters and limits.
+func same(t testing.TB, x *Index, st store.Store, seed, n int) {
+	t.Helper()
+	indexed, scanned := both(x, st)
+	found := 0
+	for i := range n {
+		query := rapid.Custom(searchtest.Query).Example(seed*1000 + i)
+		f, limit := search.Filter{}, 0
+		switch i % 6 {
+		case 1:
+			limit = 2
+		case 2:
+			f.Tool = "bash"
+		case 3:
+			f.Include = func(h session.Header) bool { return h.Project == "/one" }
+		case 4:
+			f.Since = 1_700_000_004_000
+		case 5:
+			if all := keysOf(t, scanned, query, search.Filter{}, 0); len(all) > 1 {
+				q, _ := search.Parse(query)
+				rs, _ := scanned(context.Background(), q, search.Filter{}, 0)
+				f.After = rs[len(rs)/2].Key
+			}
+		}
+		want, got := keysOf(t, scanned, query, f, limit), keysOf(t, indexed, query, f, limit)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Fatalf("seed %d, %q, %+v, limit %d: %s", seed, query, f, limit, d)
+		}
+		found += len(want)
+	}
+	if found == 0 && n > 50 {
+		t.Fatal("nothing was ever found: the queries are of no use")
+	}
+}
+
+func memory(t testing.TB) *memstore.Store {
+	st := memstore.New(memstore.Options{Now: time.Now})
+	t.Cleanup(func() { st.Close() })
+	return st
+}
+
+func indexOf(t testing.TB, st store.Store, path string, lag int) *Index {
+	x := Open(Options{Path: path, Store: st, Registry: session.Core(), Lag: lag, Warn: func(err error) { t.Log("warned:", err) }})
+	t.Cleanup(func() { x.Close() })
+	return x
+}
+
+// fill puts sessions into a store, the same for the same seed.
+func fill(t testing.TB, st store.Store, seed, n int) {
+	rapid.Custom(func(t *rapid.T) int { return len(searchtest.Fill(context.Background(), t, st, n)) }).Example(seed)
+	rows, err := search.All(context.Background(), st)
+	if err != nil || len(rows) == 0 {
+		t.Fatal(rows, err)
+	}
+}
+
+// TestSearchEqualsScan: over texts in many scripts, and queries that nobody would type.
+func TestSearchEqualsScan(t *testing.T) {
+	for seed := range 4 {
+		st := memory(t)
+		fill(t, st, seed, 12)
+		x := indexOf(t, st, filepath.Join(t.TempDir(), "index.db"), -1)
+		same(t, x, st, seed, 60)
+		var docs int
+		if err := x.db.QueryRow("SELECT count(*) FROM docs").Scan(&docs); err != nil || docs == 0 {
+			t.Fatalf("the tables answered nothing: %d rows, %v", docs, err)
+		}
+	}
+}
+
+// TestSearchGrows: what comes later is found at once, whether the tables have taken it in or not; what goes is gone at once,
+// and what comes back is there.
+func TestSearchGrows(t *testing.T) {
+	ctx := context.Background()
+	for seed, lag := range []int{-1, 5, 1 << 30} {
+		st := memory(t)
+		fill(t, st, seed, 6)
+		path := filepath.Join(t.TempDir(), "index.db")
+		x := indexOf(t, st, path, lag)
+		same(t, x, st, seed, 6)
+		rows, err := search.All(ctx, st)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range rows {
+			switch i % 3 {
+			case 0:
+				if err := st.Trash(ctx, r.ID); err != nil {
+					t.Fatal(err)
+				}
+			default:
+				w, err := st.Open(ctx, r.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var more []session.Event
+				rapid.Custom(func(t *rapid.T) int {
+					more, _ = searchtest.Events(t, r.ID, w.Opened().Pos.Next, 4)
+					return 0
+				}).Example(seed + i)
+				if _, err := w.Append(ctx, more); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := w.Flush(ctx); err != nil {
+					t.Fatal(err)
+				}
+				w.Close()
+			}
+			same(t, x, st, seed+i, 6)
+		}
+		for i, r := range rows {
+			if i%3 == 0 {
+				if i%2 == 0 {
+					st.Restore(ctx, r.ID)
+				} else {
+					st.Purge(ctx, []session.ID{r.ID})
+				}
+				same(t, x, st, seed+i, 6)
+			}
+		}
+		same(t, indexOf(t, st, path, lag), st, seed, 6) // another process
+	}
+}
+
+// TestSearchOverDamage: whatever becomes of the file, what is found is the same.
+func TestSearchOverDamage(t *testing.T) {
+	st := memory(t)
+	fill(t, st, 1, 8)
+	path := filepath.Join(t.TempDir(), "index.db")
+	x := indexOf(t, st, path, -1)
+	same(t, x, st, 1, 6)
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	harm := map[string]func(){
+		"deleted":   func() { os.Remove(path) },
+		"empty":     func() { os.WriteFile(path, nil, 0o600) },
+		"cut":       func() { os.WriteFile(path, whole[:len(whole)/2], 0o600) },
+		"no file":   func() { os.Remove(path); os.Mkdir(path, 0o700) },
+		"something": func() { os.RemoveAll(path); os.WriteFile(path, []byte("not a database"), 0o600) },
+	}
+	for i := range 24 { // one byte anywhere
+		harm[fmt.Sprint("flip ", i)] = func() {
+			b := slices.Clone(whole)
+			b[(i*2+1)*len(b)/48] ^= 1 << (i % 8)
+			os.WriteFile(path, b, 0o600)
+		}
+	}
+	for name, f := range harm {
+		t.Run(name, func(t *testing.T) {
+			os.RemoveAll(path)
+			os.Remove(path + "-wal")
+			os.Remove(path + "-shm")
+			os.WriteFile(path, whole, 0o600)
+			f()
+			same(t, indexOf(t, st, path, -1), st, 1, 6)
+		})
+	}
+}
