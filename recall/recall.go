@@ -170,8 +170,8 @@ func (o Options) show(ctx context.Context, id session.ID, seq session.Seq) (stri
 		return err
 	})
 	switch {
-	case ctx.Err() != nil:
-		return "", context.Cause(ctx)
+	case err != nil && !errors.Is(err, store.ErrDamaged): // damage elsewhere in the log is no matter
+		return "", err
 	case b.Len() == 0:
 		return "", none
 	}
