@@ -113,11 +113,11 @@ func fill(t testing.TB, st store.Store, seed, n int) {
 
 // TestSearchEqualsScan: over texts in many scripts, and queries that nobody would type.
 func TestSearchEqualsScan(t *testing.T) {
-	for seed := range 4 {
+	for seed := range 2 {
 		st := memory(t)
 		fill(t, st, seed, 12)
 		x := indexOf(t, st, filepath.Join(t.TempDir(), "index.db"), -1)
-		same(t, x, st, seed, 60)
+		same(t, x, st, seed, 54)
 		var docs int
 		if err := x.db.QueryRow("SELECT count(*) FROM docs").Scan(&docs); err != nil || docs == 0 {
 			t.Fatalf("the tables answered nothing: %d rows, %v", docs, err)
@@ -200,10 +200,10 @@ func TestSearchOverDamage(t *testing.T) {
 		"no file":   func() { os.Remove(path); os.Mkdir(path, 0o700) },
 		"something": func() { os.RemoveAll(path); os.WriteFile(path, []byte("not a database"), 0o600) },
 	}
-	for i := range 24 { // one byte anywhere
+	for i := range 10 { // one byte anywhere
 		harm[fmt.Sprint("flip ", i)] = func() {
 			b := slices.Clone(whole)
-			b[(i*2+1)*len(b)/48] ^= 1 << (i % 8)
+			b[(i*2+1)*len(b)/20] ^= 1 << (i % 8)
 			os.WriteFile(path, b, 0o600)
 		}
 	}
