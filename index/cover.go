@@ -30,8 +30,8 @@ import (
 type cover struct {
 	n      int64
 	Header session.Header `json:"header"`
-	Stamp  string         `json:"stamp,omitzero"` // of the store's mark when Next was the end of the log; "" if it was not
-	Past   string         `json:"past,omitzero"`  // of the mark
+	Stamp  []byte         `json:"stamp,omitzero"` // of the store's mark when Next was the end of the log; empty if it was not
+	Past   []byte         `json:"past,omitzero"`  // of the mark
 	Next   session.Seq    `json:"next"`
 	Last   string         `json:"last,omitzero"` // digest of the event before Next
 }
@@ -241,7 +241,7 @@ func (b behind) from() session.Seq {
 // is not there.
 func (x *Index) take(ctx context.Context, b behind) (int64, error) {
 	h := b.stat.Header
-	next := cover{n: b.c.n, Header: h, Past: b.mark.Past, Next: b.from(), Last: b.c.Last}
+	next := cover{n: b.c.n, Header: h, Past: []byte(b.mark.Past), Next: b.from(), Last: b.c.Last}
 	if !b.on {
 		next.Last = ""
 	}
@@ -250,7 +250,7 @@ func (x *Index) take(ctx context.Context, b behind) (int64, error) {
 	size, fresh := 0, !b.on
 	flush := func(stamp string) error {
 		put := next
-		put.Stamp = stamp
+		put.Stamp = []byte(stamp)
 		n, err := x.put(ctx, was, put, docs, fresh)
 		if err != nil {
 			return err

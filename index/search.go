@@ -100,7 +100,7 @@ func (x *Index) plan(ctx context.Context, f search.Filter, w search.Watch) (plan
 	for id, h := range s.heads {
 		c, ok := covers[id]
 		known += c.Next
-		if ok && h.mark.Stamp != "" && h.mark.Stamp == c.Stamp && h.mark.Past == c.Past {
+		if ok && h.mark.Stamp != "" && h.mark.Stamp == string(c.Stamp) && h.mark.Past == string(c.Past) {
 			rows = append(rows, store.Stat{ID: id, Header: c.Header})
 			p.covered[c.n] = c.Header
 			continue
@@ -172,7 +172,7 @@ func (x *Index) plan(ctx context.Context, f search.Filter, w search.Watch) (plan
 
 // still reports whether what the tables have of a session is the beginning of its log.
 func (x *Index) still(ctx context.Context, l behind, ok bool) (bool, error) {
-	if !ok || l.c.Past != l.mark.Past || l.c.Next > l.stat.Pos.Next || l.c.Header.ID != l.stat.Header.ID {
+	if !ok || string(l.c.Past) != l.mark.Past || l.c.Next > l.stat.Pos.Next || l.c.Header.ID != l.stat.Header.ID {
 		return false, nil
 	}
 	if l.c.Last == "" {

@@ -114,7 +114,10 @@ func fill(t testing.TB, st store.Store, seed, n int) {
 // TestSearchEqualsScan: over texts in many scripts, and queries that nobody would type.
 func TestSearchEqualsScan(t *testing.T) {
 	for seed := range 2 {
-		st := memory(t)
+		var st store.Store = memory(t)
+		if seed == 1 {
+			st = newWorld(t, 1).st // files
+		}
 		fill(t, st, seed, 12)
 		x := indexOf(t, st, filepath.Join(t.TempDir(), "index.db"), -1)
 		same(t, x, st, seed, 54)
