@@ -33,7 +33,7 @@ func (r Redactor) Text(s string) (string, int) {
 		}
 		return string(v), n
 	}
-	total := 0
+	total, rules := 0, rules()
 	for {
 		// Each round takes away text that is no mark, so that there is a last one.
 		n := 0

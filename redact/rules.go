@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // rule is one form of credential. Where one of its words stands in a text its pattern is tried. What is replaced
@@ -46,38 +47,41 @@ var secretWords = func() []string {
 
 const end = `[^\s"'\\,;<>(){}\[\]` + "`" + `]`
 
-var rules = []rule{
-	newRule("private-key", `-----(?i:BEGIN) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=\s]|\\+[nr]|[A-Za-z-]{2,20}: [^\n"\\]*)*(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?`,
-		"-----begin ").anywhere().when(func(f found) bool { return len(f.secret) >= 80 }), // a marker alone is no key
+// rules are made when the first text comes: most commands redact nothing, and their patterns take milliseconds.
+var rules = sync.OnceValue(func() []rule {
+	return []rule{
+		newRule("private-key", `-----(?i:BEGIN) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=\s]|\\+[nr]|[A-Za-z-]{2,20}: [^\n"\\]*)*(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?`,
+			"-----begin ").anywhere().when(func(f found) bool { return len(f.secret) >= 80 }), // a marker alone is no key
 
-	newRule("aws-key", `(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}\b`, "akia", "asia", "abia", "acca"),
-	newRule("github-token", `(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255})\b`, "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
-	newRule("gitlab-token", `gl[a-z]{2,5}-[A-Za-z0-9_.-]{20,}`, "glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-", "gloas-", "glsoat-", "glagent-", "glimt-"),
-	newRule("slack-token", `xox[abeposr]-[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{20,}`, "xox", "xapp-"),
-	newRule("slack-webhook", `hooks\.slack\.com/(?:services|workflows|triggers)/(?P<secret>[A-Za-z0-9+/_-]{20,})`, "hooks.slack.com/"),
-	newRule("anthropic-key", `sk-ant-[A-Za-z0-9_-]{20,}`, "sk-ant-"),
-	newRule("openai-key", `sk-[A-Za-z0-9_-]{20,}`, "sk-").when(func(f found) bool { return longRun(f.secret[3:], 16) && hasDigit(f.secret) }),
-	newRule("google-key", `AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}|GOCSPX-[A-Za-z0-9_-]{20,}`, "aiza", "ya29.", "gocspx-"),
-	newRule("stripe-key", `(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9+/=]{20,}`, "sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_"),
-	newRule("service-token", `npm_[A-Za-z0-9]{36}\b|pypi-[A-Za-z0-9_-]{50,}|hf_[A-Za-z0-9]{30,}\b|gsk_[A-Za-z0-9]{40,}\b|xai-[A-Za-z0-9]{40,}\b|do[opr]_v1_[a-f0-9]{64}\b|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|r8_[A-Za-z0-9]{30,}\b|dckr_pat_[A-Za-z0-9_-]{20,}`,
-		"npm_", "pypi-", "hf_", "gsk_", "xai-", "dop_v1_", "doo_v1_", "dor_v1_", "sg.", "r8_", "dckr_pat_"),
-	newRule("jwt", `eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`, "eyj").far().where(func(s string) bool { return strings.Contains(s[:min(len(s), 4096)], ".eyJ") }),
+		newRule("aws-key", `(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}\b`, "akia", "asia", "abia", "acca"),
+		newRule("github-token", `(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255})\b`, "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+		newRule("gitlab-token", `gl[a-z]{2,5}-[A-Za-z0-9_.-]{20,}`, "glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-", "gloas-", "glsoat-", "glagent-", "glimt-"),
+		newRule("slack-token", `xox[abeposr]-[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{20,}`, "xox", "xapp-"),
+		newRule("slack-webhook", `hooks\.slack\.com/(?:services|workflows|triggers)/(?P<secret>[A-Za-z0-9+/_-]{20,})`, "hooks.slack.com/"),
+		newRule("anthropic-key", `sk-ant-[A-Za-z0-9_-]{20,}`, "sk-ant-"),
+		newRule("openai-key", `sk-[A-Za-z0-9_-]{20,}`, "sk-").when(func(f found) bool { return longRun(f.secret[3:], 16) && hasDigit(f.secret) }),
+		newRule("google-key", `AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}|GOCSPX-[A-Za-z0-9_-]{20,}`, "aiza", "ya29.", "gocspx-"),
+		newRule("stripe-key", `(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9+/=]{20,}`, "sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_"),
+		newRule("service-token", `npm_[A-Za-z0-9]{36}\b|pypi-[A-Za-z0-9_-]{50,}|hf_[A-Za-z0-9]{30,}\b|gsk_[A-Za-z0-9]{40,}\b|xai-[A-Za-z0-9]{40,}\b|do[opr]_v1_[a-f0-9]{64}\b|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|r8_[A-Za-z0-9]{30,}\b|dckr_pat_[A-Za-z0-9_-]{20,}`,
+			"npm_", "pypi-", "hf_", "gsk_", "xai-", "dop_v1_", "doo_v1_", "dor_v1_", "sg.", "r8_", "dckr_pat_"),
+		newRule("jwt", `eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`, "eyj").far().where(func(s string) bool { return strings.Contains(s[:min(len(s), 4096)], ".eyJ") }),
 
-	newRule("userinfo", `://(?P<secret>[^\s/?#@"'<>\\`+"`"+`]+)@[A-Za-z0-9.\[_-]`, "://").anywhere().when(userinfo),
-	newRule("authorization", `(?i:authorization)(?P<key>\\*["'])?\s*[:=]\s*(?P<open>\\*["'])?(?i:(?:bearer|basic|token|digest|apikey|negotiate|aws4-hmac-sha256)\s+)?(?P<secret>`+end+`{8,})`, "authorization").when(func(f found) bool {
-		return f.secret[0] != ':' && (f.group(1) == "" || f.group(2) != "") && !placeholder(f.secret) && (hasDigit(f.secret) || hasUpper(f.secret))
-	}),
-	newRule("bearer", `(?i:bearer)\s+(?P<secret>[A-Za-z0-9._~+/=-]{16,})`, "bearer").when(func(f found) bool {
-		return hasDigit(f.secret) && !placeholder(f.secret)
-	}),
-	newRule("basic-auth", `(?i:basic)\s+(?P<secret>[A-Za-z0-9+/]{8,}={0,2})`, "basic").when(func(f found) bool {
-		b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(f.secret, "="))
-		return err == nil && strings.Contains(string(b), ":")
-	}),
-	newRule("secret", `(?P<key>\\*["'])?\s*(?P<sep>:=|=>|==|[:=])\s*`+
-		`(?:"(?P<secret1>(?:[^"\\]|\\.)+)"|'(?P<secret2>[^'"\\\n]+)'|\\+"(?P<secret3>[^"\\]+)\\+"|(?P<secret4>[^\s"'\\,;&(){}\[\]<>|`+"`"+`]{6,}))`,
-		secretWords...).after().far().where(separated).when(assigned),
-}
+		newRule("userinfo", `://(?P<secret>[^\s/?#@"'<>\\`+"`"+`]+)@[A-Za-z0-9.\[_-]`, "://").anywhere().when(userinfo),
+		newRule("authorization", `(?i:authorization)(?P<key>\\*["'])?\s*[:=]\s*(?P<open>\\*["'])?(?i:(?:bearer|basic|token|digest|apikey|negotiate|aws4-hmac-sha256)\s+)?(?P<secret>`+end+`{8,})`, "authorization").when(func(f found) bool {
+			return f.secret[0] != ':' && (f.group(1) == "" || f.group(2) != "") && !placeholder(f.secret) && (hasDigit(f.secret) || hasUpper(f.secret))
+		}),
+		newRule("bearer", `(?i:bearer)\s+(?P<secret>[A-Za-z0-9._~+/=-]{16,})`, "bearer").when(func(f found) bool {
+			return hasDigit(f.secret) && !placeholder(f.secret)
+		}),
+		newRule("basic-auth", `(?i:basic)\s+(?P<secret>[A-Za-z0-9+/]{8,}={0,2})`, "basic").when(func(f found) bool {
+			b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(f.secret, "="))
+			return err == nil && strings.Contains(string(b), ":")
+		}),
+		newRule("secret", `(?P<key>\\*["'])?\s*(?P<sep>:=|=>|==|[:=])\s*`+
+			`(?:"(?P<secret1>(?:[^"\\]|\\.)+)"|'(?P<secret2>[^'"\\\n]+)'|\\+"(?P<secret3>[^"\\]+)\\+"|(?P<secret4>[^\s"'\\,;&(){}\[\]<>|`+"`"+`]{6,}))`,
+			secretWords...).after().far().where(separated).when(assigned),
+	}
+})
 
 // secretName returns what a member's name says that its value is: "secret", or "" for nothing.
 func secretName(name string) string {
@@ -186,10 +190,12 @@ func placeholder(v string) bool {
 
 // code reports whether an unquoted value is an expression.
 func code(v, sep string) bool {
-	return memberRE.MatchString(v) || sep == ":=" || sep == "=>" || strings.Contains(v, "://")
+	return memberRE().MatchString(v) || sep == ":=" || sep == "=>" || strings.Contains(v, "://")
 }
 
-var memberRE = regexp.MustCompile(`^[A-Za-z_]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)+$`)
+var memberRE = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z_]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)+$`)
+})
 
 // userinfo judges what stands before the @ of a URL: user and password, or a long token alone.
 func userinfo(f found) bool {
