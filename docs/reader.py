@@ -58,6 +58,10 @@ class Bad(Exception):
     """Bytes that are not what the format says."""
 
 
+class Parted(Bad):
+    """A part of what a fork begins with ends in another record than the one that was forked."""
+
+
 class Newer(Exception):
     """Written by a newer program."""
 
@@ -101,7 +105,7 @@ class Record:
                 at = body.index(b',"data":{') + len(b',"data":')
                 body = body[: at + object_end(body[at:])]
         self.body = body
-        self.seq, self.type = self.event["seq"], self.event["type"]
+        self.seq, self.type, self.time = self.event["seq"], self.event["type"], self.event["time"]
         self.synced = self.event.get("synced", -1)
 
     def blobs(self):
@@ -195,6 +199,7 @@ class Log:
         self.after_lost = False
         self.events, self.lost, self.notes, self.high = [], [], [], -1
         self.checked = {}
+        self.made = None  # where a part of what a fork begins with ends: when it was taken
 
     def read(self):
         with open(os.path.join(self.dir, "session.json"), "rb") as f:
@@ -208,16 +213,7 @@ class Log:
             raise Bad("session.json is that of %s" % self.header["id"])
         parent = self.header.get("parent")
         if parent:
-            for span in parent["spans"]:
-                self.own(span["id"], self.home(span["id"]), span["end"])
-                if self.due != span["end"]:
-                    raise Bad("session %s ends at %d, before the fork at %d" % (span["id"], self.due, span["end"]))
-            if self.due != self.header.get("seedLength", 0):
-                raise Bad("the spans end at %d" % self.due)
-            if self.due and self.link != parent["link"] and not self.after_lost:
-                raise Bad("the link at the fork point is %s, not %s" % (self.link, parent["link"]))
-            if self.due:
-                self.link = parent["link"]
+            self.inherited(parent)
         found = segments(self.dir)
         aside = os.path.join(self.dir, "damaged")
         if not found and not parent and not self.header.get("imported"):
@@ -226,6 +222,61 @@ class Log:
             raise Bad("its first segment stands in damaged/ alone")
         self.own(self.id, self.dir, None)
         return self
+
+    def inherited(self, parent):
+        """Reads what a fork begins with, one part after the other."""
+        spans = parent["spans"]
+        begins, made = [], []
+        try:
+            for i, span in enumerate(spans):
+                begins.append(self.due)
+                made.append(self.taken(spans, i))
+                self.made = made[-2] if i else None
+                self.own(span["id"], self.home(span["id"]), span["end"])
+                if self.due != span["end"]:
+                    raise Bad("session %s ends at %d, before the fork at %d" % (span["id"], self.due, span["end"]))
+            self.made = self.header["createdAt"]
+            if self.due != self.header.get("seedLength", 0):
+                raise Bad("the spans end at %d" % self.due)
+            if self.due and self.link != parent["link"] and not self.marked():
+                begins.append(self.due)
+                raise Parted("the link at the fork point is %s, not %s" % (self.link, parent["link"]))
+            if self.due:
+                self.link = parent["link"]
+        except Bad as e:
+            other = isinstance(e, Parted)
+            if other:
+                begins.pop()
+            self.cut(spans[len(begins) - 1]["id"], begins[-1], made[len(begins) - 1], other)
+            raise
+        self.made = None
+
+    def taken(self, spans, i):
+        """When the i-th part was taken from its session: the session that logged the next part was made then."""
+        if i + 1 == len(spans):
+            return self.header["createdAt"]
+        for home in ("sessions", "trash"):
+            try:
+                with open(os.path.join(self.root, home, spans[i + 1]["id"], "session.json"), "rb") as f:
+                    return sealed(f.read().rstrip(b"\n"), "session.json")["createdAt"]
+            except (OSError, Bad, ValueError):
+                pass
+        return None
+
+    def marked(self):
+        """Whether the last record is a mark, which, where a part ends, is older than the fork."""
+        return self.after_lost and (self.made is None or self.events[-1].time <= self.made)
+
+    def cut(self, ident, begin, made, other):
+        """Takes away what the session of a part that is damaged wrote when the fork was there: it is not the fork's."""
+        if os.path.isdir(os.path.join(self.dir, "inherited", ident)):
+            return
+        newer = [r.seq for r in self.events[begin:] if made is not None and r.time > made]
+        if newer or other:
+            self.due = min(newer, default=begin)
+            self.events = self.events[: self.due]
+            self.lost = [seq for seq in self.lost if seq < self.due]
+            self.link = self.events[-1].link if self.events else ZERO_LINK
 
     def home(self, ident):
         for d in (
@@ -247,9 +298,9 @@ class Log:
                 limit = min(limit, clip)
             if last and end is not None:
                 raise Bad("%s: a packed segment is the last" % path)
-            self.segment(ident, path, first, limit, last)
+            self.segment(ident, path, first, limit, last, i == 0 and clip is not None and first > 0)
 
-    def segment(self, ident, path, first, limit, last):
+    def segment(self, ident, path, first, limit, last, at_begin):
         text = text_of(path)
         name = os.path.relpath(path, self.root)
         head, lf, rest = text.partition(b"\n")
@@ -262,8 +313,8 @@ class Log:
             raise Bad("%s says that it is %d of %s" % (name, h["first"], h["session"]))
         if first != self.due:
             raise Bad("%s begins at %d, %d is due" % (name, first, self.due))
-        if h["prev"] != self.link and not self.after_lost:
-            raise Bad("%s does not follow the segment before it" % name)
+        if h["prev"] != self.link and not (self.marked() if self.made and at_begin else self.after_lost):
+            raise (Parted if at_begin else Bad)("%s does not follow the segment before it" % name)
         self.link, self.after_lost = h["prev"], False
         off = len(head) + 1
         while rest and (limit is None or self.due < limit):

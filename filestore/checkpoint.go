@@ -156,6 +156,11 @@ func (s *Store) scanBehind(ctx context.Context, h session.Header, dir string) (*
 		case err != nil, len(l.damage) > 0, l.lost != nil, l.unsupported != "", l.pos.Next < c.pos.Next:
 			return nil, nil
 		}
+		// The record before the checkpoint proves what lies before it in its own files; of the parts before that only
+		// that it is what they were.
+		if ok, err := s.tied(ctx, h, 0, c.pos.Next-1); err != nil || !ok {
+			return nil, err
+		}
 		l.fold = &store.Checkpoint{Pos: c.pos, Data: data}
 		return l, nil
 	}

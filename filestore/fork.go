@@ -132,7 +132,7 @@ func (s *Store) LinkAt(ctx context.Context, id session.ID, seq session.Seq) (ses
 		return zero, missing
 	}
 	owner := h.Origin(seq)
-	at := place{owner, seq}
+	at := place{id, seq} // the same seq of the same owner may be another record for somebody else
 	s.mu.Lock()
 	link, known := zero, s.linked == at
 	if known {
@@ -141,6 +141,13 @@ func (s *Store) LinkAt(ctx context.Context, id session.ID, seq session.Seq) (ses
 	s.mu.Unlock()
 	if known {
 		return link, nil
+	}
+	ok, err := s.tied(ctx, h, seq, spanEnd(h, seq, seq))
+	if err == nil && !ok {
+		err = s.certain(ctx, id, seq)
+	}
+	if err != nil {
+		return zero, err
 	}
 	for range 100 {
 		dir, names, err := s.locate(owner, id)
@@ -184,6 +191,20 @@ func (s *Store) LinkAt(ctx context.Context, id session.ID, seq session.Seq) (ses
 		return link, nil
 	}
 	return zero, fmt.Errorf("filestore: session %s changes faster than it can be read", id)
+}
+
+// certain reads the whole log of id and says what is wrong with it, if seq is not in what is certain.
+func (s *Store) certain(ctx context.Context, id session.ID, seq session.Seq) error {
+	l, err := s.scanSettled(ctx, id, nil)
+	switch {
+	case err != nil || seq < l.pos.Next:
+		return err
+	case l.unsupported != "":
+		return &store.UnsupportedError{ID: id, Detail: l.unsupported}
+	case len(l.damage) > 0:
+		return &store.DamagedError{ID: id, Owner: l.owner, Ranges: l.damage}
+	}
+	return fmt.Errorf("filestore: session %s has no seq %d: %w", id, seq, session.ErrRange)
 }
 
 // place names a record.

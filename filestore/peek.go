@@ -18,10 +18,14 @@ import (
 // backwards.
 const around = 128 << 10
 
-// Peek returns the log of id without reading it. A log whose end is not healthy is left to Read.
+// Peek returns the log of id without reading it. A log whose end is not healthy, or that a part of what it begins with does not lead to,
+// is left to Read.
 func (s *Store) Peek(ctx context.Context, id session.ID) (*store.Snapshot, error) {
 	st, err := s.Stat(ctx, id)
 	if err != nil || st.State != store.StateOK {
+		return nil, err
+	}
+	if ok, err := s.tied(ctx, st.Header, 0, st.Pos.Next); err != nil || !ok {
 		return nil, err
 	}
 	p := &peeked{s: s, hdr: st.Header, n: st.Pos.Next}

@@ -145,20 +145,7 @@ func TestForkOfWhatWentOn(t *testing.T) {
 	for _, more := range []int{1, 3, 5, 9, 30} { // up to below the fork, to it, and behind it
 		t.Run(fmt.Sprint(more), func(t *testing.T) {
 			k := newKin(t)
-			path := filepath.Join(k.s.dir(subject), segmentName(10))
-			text, _ := os.ReadFile(path)
-			lines := strings.SplitAfter(string(text), "\n")
-			if err := os.WriteFile(path, []byte(strings.Join(lines[:8], "")), 0o600); err != nil { // 17 events
-				t.Fatal(err)
-			}
-			w := must[store.Writer](t)(k.s.Open(t.Context(), subject))
-			other := by("other", 17, more)
-			for i := range other {
-				other[i].Time += 1000
-			}
-			mustAppend(t, w, other)
-			mustFlush(t, w)
-			w.Close()
+			other := k.goOn(t, more)
 			now := append(k.logs[subject][:17:17], other...)
 			if why := damage(t, k.s, subject); why != "" {
 				t.Fatalf("what went on is not damaged: %s", why)
@@ -215,29 +202,8 @@ func TestForkOfWhatWentOn(t *testing.T) {
 // A mark at the fork point does not make what was written behind a cut the fork's.
 func TestMarkAtTheForkPoint(t *testing.T) {
 	k := newKin(t)
-	path := filepath.Join(k.s.dir(subject), segmentName(10))
-	text, _ := os.ReadFile(path)
-	lines := strings.SplitAfter(string(text), "\n")
-	if err := os.WriteFile(path, []byte(strings.Join(lines[:8], "")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w := must[store.Writer](t)(k.s.Open(t.Context(), subject))
-	other := by("other", 17, 9)
-	for i := range other {
-		other[i].Time += 1000
-	}
-	mustAppend(t, w, other[:6])
-	mustFlush(t, w)
-	mustAppend(t, w, other[6:])
-	mustFlush(t, w)
-	w.Close()
-	path = filepath.Join(k.s.dir(subject), segmentName(17))
-	b, _ := os.ReadFile(path)
-	at := strings.Index(string(b), `"seq":21,`) // the record at the fork point, and it is another
-	b[at+20] ^= 1
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	k.goOn(t, 9)
+	k.hurtForkPoint(t)
 	must[store.Repair](t)(k.s.Repair(t.Context(), subject, false))
 	for _, id := range []session.ID{"grandchild", "child"} {
 		got, snap := readEvents(t, k.s, id)

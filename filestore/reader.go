@@ -517,8 +517,7 @@ func (s *Store) join(ctx context.Context, l *logScan, id session.ID, sc *segScan
 // session/lost, which has the time of the record before it, and unless that was written when the fork was there.
 func (s *Store) mayFollow(l *logScan, id session.ID) bool {
 	if n := len(l.segs); l.afterLost && n > 0 && l.segs[n-1].owner != id && l.hdr.ID != id {
-		made, _, ok := s.takenFrom(l.segs[n-1].owner, l.hdr.Parent, l.hdr.CreatedAt)
-		return !ok || l.time <= made
+		return s.markedBefore(l.time, l.segs[n-1].owner, l.hdr)
 	}
 	return l.afterLost
 }

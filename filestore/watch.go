@@ -59,7 +59,19 @@ func (s *Store) Watch(ctx context.Context, id session.ID, from session.Seq) (sto
 	case bad != nil:
 		return nil, &store.DamagedError{ID: id, Owner: id, Ranges: []store.Range{{File: headerName, Last: session.None, Detail: bad.Error()}}}
 	}
-	return &feed{s: s, id: id, hdr: h, due: from, known: from == 0}, nil // the first record of all has the zero link before it
+	w := &feed{s: s, id: id, hdr: h, due: from, known: from == 0, certain: session.None} // the first record of all has the zero link before it
+	if from >= h.SeedLength {
+		return w, nil
+	}
+	ok, err := s.tied(ctx, h, from, h.SeedLength)
+	if err != nil || ok {
+		return w, err
+	}
+	l, err := s.scanSettled(ctx, id, nil)
+	if err == nil && len(l.damage) > 0 {
+		w.certain, w.beyond = l.pos.Next, &store.DamagedError{ID: id, Owner: l.owner, Ranges: l.damage}
+	}
+	return w, err
 }
 
 // feed is a follower of one log.
@@ -77,6 +89,9 @@ type feed struct {
 	odd   int          // looks that found what does not fit together, in a row
 
 	cur *piece
+
+	certain session.Seq // what lies behind it of what a fork begins with is not the fork's,
+	beyond  error       // for this reason; nil: all is
 
 	told   bool          // that nothing is left, and
 	holder *store.Holder // who held the session then
@@ -383,6 +398,9 @@ func (w *feed) judge(ctx context.Context) error {
 // find opens the segment that holds due, or will. found is false if there is none yet.
 func (w *feed) find(ctx context.Context) (found bool, err error) {
 	s := w.s
+	if w.beyond != nil && w.due >= w.certain {
+		return false, w.beyond
+	}
 	owner, dir, end := w.hdr.Origin(w.due), s.dir(w.id), session.None
 	var names []segName
 	if owner == w.id {
@@ -396,7 +414,9 @@ func (w *feed) find(ctx context.Context) (found bool, err error) {
 		if dir, names, err = s.locate(owner, w.id); err != nil {
 			return false, err
 		}
-		end = spanEnd(w.hdr, w.due, session.None)
+		if end = spanEnd(w.hdr, w.due, session.None); w.beyond != nil {
+			end = min(end, w.certain)
+		}
 	}
 	i := holding(names, w.due)
 	if i < 0 {
