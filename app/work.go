@@ -522,9 +522,8 @@ func CheckRun(ctx context.Context, scriptFile, model, configFile, dir string) (o
 		return o, err
 	}
 	if model != "" {
-		var ok bool
-		if o.Route, ok = parseRoute(model); !ok {
-			return o, &UsageError{"--model " + model, "it is not of the form PROVIDER/MODEL", "for example --model openai/gpt-5"}
+		if o.Route, err = ParseModel("--model", model); err != nil {
+			return o, err
 		}
 	}
 	if scriptFile == "" {
@@ -557,6 +556,15 @@ func loadScript(ctx context.Context, path string) (*script.Script, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// ParseModel reads PROVIDER/MODEL, which was given with what. Its error is a *UsageError.
+func ParseModel(what, s string) (agent.Route, error) {
+	r, ok := parseRoute(s)
+	if !ok {
+		return r, &UsageError{what + " " + s, "it is not of the form PROVIDER/MODEL", "for example " + what + " openai/gpt-5"}
+	}
+	return r, nil
 }
 
 func parseRoute(s string) (agent.Route, bool) {

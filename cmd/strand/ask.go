@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/app"
@@ -19,13 +20,24 @@ func (t *chat) turn(ctx context.Context, begin func(context.Context) error) erro
 	asked := make(chan struct{}, 1) // that there may be something to ask; the session says what
 	show := t.c.shower("text", t.work, t.spin)
 	print := show.Notice
+	failed := agent.Notice{} // how the turn before ended, if a person should know
 	show.Notice = func(n agent.Notice) {
 		print(n)
-		if n.Kind == agent.NoticeAsk {
+		switch {
+		case n.Kind == agent.NoticeAsk:
 			select {
 			case asked <- struct{}{}:
 			default:
 			}
+		case n.Child != "":
+		case n.Kind == agent.NoticeTurnEnd:
+			t.keys.stopping.Store(false) // another Ctrl-C is for the next turn
+			failed = n
+		case n.Kind == agent.NoticeStatus && n.State == agent.StateRunning:
+			if failed.Turn > 0 && failed.Code != session.ReasonCompleted && failed.Code != session.ReasonAborted {
+				t.spin.print(false, func() { t.c.note("turn %d: %s: %s", failed.Turn, failed.Code, failed.Text) })
+			}
+			failed = agent.Notice{}
 		}
 	}
 	finish := t.work.Watch(show)
@@ -36,19 +48,38 @@ func (t *chat) turn(ctx context.Context, begin func(context.Context) error) erro
 	if err := begin(ctx); err != nil {
 		return err
 	}
-	idle := make(chan struct{})
 	waiting, stop := context.WithCancel(ctx)
-	defer func() { stop(); <-idle }()
-	go func() {
-		defer close(idle)
-		_ = ag.WhenIdle(waiting) // fails only with waiting
-	}()
+	var waits sync.WaitGroup
+	defer waits.Wait()
+	defer stop()
+	whenIdle := func() <-chan struct{} {
+		idle := make(chan struct{})
+		waits.Go(func() {
+			defer close(idle)
+			_ = ag.WhenIdle(waiting) // fails only with waiting
+		})
+		return idle
+	}
+	idle, lines := whenIdle(), t.lines
+	if !t.steers {
+		lines = nil
+	}
 	for {
 		select {
 		case <-idle:
+			if t.more && ctx.Err() == nil { // what was accepted meanwhile may have begun another turn
+				t.more, idle = false, whenIdle()
+				continue
+			}
 			return ended(t.work)
 		case <-asked:
 			if err := t.askAll(ctx, idle); err != nil {
+				return err
+			}
+		case line, ok := <-lines:
+			if !ok {
+				lines = nil // the end of the input is met again when the turn is over
+			} else if err := t.meanwhile(ctx, line); err != nil {
 				return err
 			}
 		}
@@ -83,6 +114,7 @@ Ctrl-D     leave; the question is asked again next time`
 // ask puts a question to the person until it is answered, or until the turn that asked is over.
 func (t *chat) ask(ctx context.Context, idle <-chan struct{}, q app.Ask, open int) error {
 	whole := true
+	number := t.asked.Add(1)
 	print := func() bool {
 		if !slices.ContainsFunc(t.work.Asks(), func(o app.Ask) bool { return o.AskID == q.AskID }) {
 			return false // the turn was stopped, or a rule decided meanwhile
@@ -120,7 +152,15 @@ func (t *chat) ask(ctx context.Context, idle <-chan struct{}, q app.Ask, open in
 			if !ok {
 				return errQuit // the question stays open and is asked again
 			}
-			again, err := t.answer(ctx, q, strings.TrimSpace(line))
+			if !t.answers(line, number) {
+				if idle == nil {
+					t.later = append(t.later, line.text)
+				} else if err := t.meanwhile(ctx, line); err != nil {
+					return err
+				}
+				continue
+			}
+			again, err := t.answer(ctx, q, strings.TrimSpace(line.text))
 			if errors.Is(err, agent.ErrAnswered) {
 				return nil // the turn was stopped, or a rule decided meanwhile
 			}
@@ -135,7 +175,12 @@ func (t *chat) ask(ctx context.Context, idle <-chan struct{}, q app.Ask, open in
 func (t *chat) answer(ctx context.Context, q app.Ask, line string) (again bool, err error) {
 	word, rest, _ := strings.Cut(line, " ")
 	rest = strings.TrimSpace(rest)
-	switch strings.ToLower(word) {
+	switch word = strings.ToLower(word); {
+	case rest != "" && (word == "y" || word == "yes"):
+		t.tell("y stands alone: it runs exactly what is asked; n TEXT refuses it and tells the model why")
+		return true, nil
+	}
+	switch word {
 	case "y", "yes":
 		return false, q.Agent.Answer(ctx, q.AskID, session.VerdictAllow, "")
 	case "n", "no":

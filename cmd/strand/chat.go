@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -21,7 +19,13 @@ import (
 const chatHelp = `/undo      hide the last turn from the model      /redo   bring it back
 /compact   replace the older part of what the model sees by a summary
 /title T   give the session a title               /fork   go on in a fork of this session
+/model M   ask another model from now on (PROVIDER/MODEL); without M: which it is
+/later T   T has a turn of its own, after those that run or wait
 /quit      leave (also Ctrl-D)                    Ctrl-C  stop what runs; twice: leave
+
+On a terminal, a line that you type while a turn runs steers it: it is saved, and the agent gets it with its next step
+(if you stop the turn first, in a turn of its own). /later, /title, /model and /help work at once then, the other
+commands when the turn is over. From a pipe each line has its turn, one after the other.
 
 A call that waits for you: y runs it, n refuses it (n TEXT says why), a allows it always (a PREFIX: everything that
 begins so), ? explains, Ctrl-C stops the turn. Leaving keeps the question for the next time.`
@@ -72,9 +76,15 @@ type chat struct {
 	opt  app.WorkOptions
 	work *app.Work
 
-	lines <-chan string
+	lines <-chan typed
 	spin  *spinner
 	agent atomic.Pointer[agent.Agent] // for signals
+	keys  ctrlC
+
+	steers bool          // a person types: lines that come while a turn runs are for it
+	asked  atomic.Uint64 // questions shown so far
+	more   bool          // input was accepted while a turn ran
+	later  []string      // lines that wait until the turn is over
 }
 
 var errQuit = errors.New("quit")
@@ -83,18 +93,17 @@ var errQuit = errors.New("quit")
 func (t *chat) run(ctx context.Context) error {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
-	var keys ctrlC
 	restore := t.c.onSignal(func(sig os.Signal) {
 		switch {
-		case keys.again():
+		case t.keys.again():
 			leave()
 		case sig != os.Interrupt: // asked to end, or nobody is there any more
 			t.agent.Load().Cancel(causeOf(sig))
 			leave()
 		case t.agent.Load().Cancel(causeOf(sig)):
-			keys.stopping.Store(true)
+			t.keys.stopping.Store(true)
 		default:
-			keys.idle.Store(true)
+			t.keys.idle.Store(true)
 			t.spin.print(false, func() { t.c.note("Ctrl-C again leaves") })
 		}
 	})
@@ -102,12 +111,14 @@ func (t *chat) run(ctx context.Context) error {
 	if t.spin = t.c.newSpinner(); t.spin == nil {
 		t.spin = &spinner{mute: true}
 	}
+	t.steers = isTerminal(t.c.in)
+	t.spin.typedUnder(t.steers)
 	defer t.spin.stop()
 	t.agent.Store(t.work.Agent)
-	t.lines = readLines(ctx, t.c.in)
+	t.lines = t.readLines(ctx, t.c.in)
 	err := t.takeUp(ctx)
 	if err == nil {
-		err = t.loop(ctx, &keys)
+		err = t.loop(ctx)
 	}
 	if errors.Is(err, errQuit) || ctx.Err() != nil {
 		err = nil
@@ -132,7 +143,7 @@ type ctrlC struct{ stopping, idle atomic.Bool }
 
 func (k *ctrlC) again() bool { return k.stopping.Load() || k.idle.Load() }
 
-func (t *chat) loop(ctx context.Context, keys *ctrlC) error {
+func (t *chat) loop(ctx context.Context) error {
 	for {
 		line, ok, err := t.next(ctx)
 		if err != nil {
@@ -141,8 +152,8 @@ func (t *chat) loop(ctx context.Context, keys *ctrlC) error {
 		if !ok || ctx.Err() != nil {
 			return nil
 		}
-		keys.idle.Store(false)
-		keys.stopping.Store(false)
+		t.keys.idle.Store(false)
+		t.keys.stopping.Store(false)
 		err = t.line(ctx, strings.TrimSpace(t.c.text("the line", line)))
 		if ctx.Err() != nil {
 			return nil
@@ -150,7 +161,7 @@ func (t *chat) loop(ctx context.Context, keys *ctrlC) error {
 		if err = t.told(err); err != nil {
 			return err
 		}
-		keys.stopping.Store(false)
+		t.keys.stopping.Store(false)
 	}
 }
 
@@ -171,11 +182,16 @@ func (t *chat) next(ctx context.Context) (line string, ok bool, err error) {
 			return "", false, err
 		}
 		t.prompt()
+		if len(t.later) > 0 {
+			line, t.later = t.later[0], t.later[1:]
+			t.tell("%s", safeLine(line))
+			return line, true, nil
+		}
 		select {
 		case <-ctx.Done():
 			return "", false, nil
 		case line, ok := <-t.lines:
-			return line, ok, nil
+			return line.text, ok, nil
 		case <-asked:
 		}
 	}
@@ -185,6 +201,9 @@ func (t *chat) next(ctx context.Context) (line string, ok bool, err error) {
 func (t *chat) takeUp(ctx context.Context) error {
 	if t.work.Agent.Session().State().Parked() {
 		return t.told(t.turn(ctx, t.work.Agent.Kick))
+	}
+	if n := t.work.Agent.Status().Queued; n > 0 && t.steers {
+		t.spin.print(false, func() { t.c.note("%d of what you said before waits still: the agent gets it with your next line", n) })
 	}
 	t.work.TakeUp(ctx)
 	return nil
@@ -201,7 +220,7 @@ func (t *chat) told(err error) error {
 	if f.exit == exitBusy || f.exit == exitNotSaved && (errors.Is(err, store.ErrFenced) || !errors.Is(err, store.ErrNotSaved)) {
 		return err
 	}
-	f.print(t.c.err, false)
+	t.spin.print(false, func() { f.print(t.c.err, false) })
 	return nil
 }
 
@@ -215,40 +234,24 @@ func (t *chat) prompt() {
 	}
 }
 
-// readLines reads r until its end or the end of ctx. The goroutine stays in its last read: it ends with the process.
-func readLines(ctx context.Context, r io.Reader) <-chan string {
-	out := make(chan string)
-	go func() {
-		defer close(out)
-		in := bufio.NewReader(r)
-		for {
-			line, err := in.ReadString('\n')
-			if line != "" {
-				select {
-				case out <- line:
-				case <-ctx.Done():
-					return
-				}
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return out
-}
-
 func (t *chat) line(ctx context.Context, line string) error {
 	ag := t.work.Agent
 	cmd, arg, _ := strings.Cut(line, " ")
-	switch {
+	if cmd == "/later" { // nothing runs: it is like any other
+		if line = strings.TrimSpace(arg); line == "" {
+			return nothingLater()
+		}
+	}
+	switch _, known := commands[cmd]; {
 	case line == "":
 		return nil
-	case !strings.HasPrefix(line, "/"):
+	case cmd == "/later" || !strings.HasPrefix(line, "/"):
 		return t.turn(ctx, func(ctx context.Context) error {
 			_, err := ag.Followup(ctx, agent.Text(line))
 			return err
 		})
+	case !known:
+		return &app.UsageError{What: cmd, Why: "there is no such command here", Hint: "/help lists them"}
 	}
 	switch cmd {
 	case "/quit", "/exit":
@@ -279,10 +282,10 @@ func (t *chat) line(ctx context.Context, line string) error {
 			return err
 		}
 		t.tell("title: %s", safeLine(arg))
+	case "/model":
+		return t.model(ctx, strings.TrimSpace(arg))
 	case "/fork":
 		return t.fork(ctx)
-	default:
-		return &app.UsageError{What: cmd, Why: "there is no such command here", Hint: "/help lists them"}
 	}
 	return nil
 }
@@ -309,6 +312,15 @@ func (t *chat) fork(ctx context.Context) error {
 	}
 	opt := t.opt
 	opt.Session, opt.Cwd = f.ID, ""
+	if err := t.goTo(ctx, opt); err != nil {
+		return err
+	}
+	t.tell("now in %s, a fork of %s at %d", f.ID, f.Parent, f.Seq)
+	return nil
+}
+
+// goTo goes on with other work; what was at work is saved and let go.
+func (t *chat) goTo(ctx context.Context, opt app.WorkOptions) error {
 	next, err := t.a.Begin(ctx, opt)
 	if err != nil {
 		return err
@@ -322,7 +334,6 @@ func (t *chat) fork(ctx context.Context) error {
 	}
 	t.work = next
 	t.agent.Store(next.Agent)
-	t.tell("now in %s, a fork of %s at %d", f.ID, f.Parent, f.Seq)
 	return nil
 }
 

@@ -17,6 +17,8 @@ type spinner struct {
 	mute bool // nobody watches: it only keeps those who print apart
 
 	mu    sync.Mutex
+	under bool        // guarded by mu: a person may type while it is shown, in the line below it
+	rows  int         // guarded by mu: how many lines were ended there since it is shown
 	text  string      // guarded by mu; "": nothing is waited for
 	since time.Time   // guarded by mu: of the last output
 	begun time.Time   // guarded by mu: of the wait
@@ -58,8 +60,32 @@ func (s *spinner) draw(n int) {
 	if s.text == "" || s.held || s.ask != nil || now.Sub(s.since) < time.Second {
 		return
 	}
+	line := fmt.Sprintf("%c %s %ds", frames[n%len(frames)], clip(safeLine(s.text), 60), int(now.Sub(s.begun).Seconds()))
+	switch {
+	case !s.under:
+		fmt.Fprint(s.w, "\r\x1b[K"+line)
+	case !s.shown: // a line is made below (the screen may scroll), and what is typed so far moves into it with the cursor
+		fmt.Fprint(s.w, "\x1bD\x1b[A\x1b7\x1b[L\r"+line+"\x1b8\x1b[B")
+	case s.rows == 0:
+		fmt.Fprint(s.w, "\x1b7\x1b[A\r\x1b[K"+line+"\x1b8")
+	}
 	s.shown = true
-	fmt.Fprintf(s.w, "\r\x1b[K%c %s %ds", frames[n%len(frames)], clip(safeLine(s.text), 60), int(now.Sub(s.begun).Seconds()))
+}
+
+// typedUnder says whether a person may type while it is shown.
+func (s *spinner) typedUnder(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.under = on
+}
+
+// entered says that the person ended a line.
+func (s *spinner) entered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shown {
+		s.rows++
+	}
 }
 
 // wait says what is waited for now; "" for nothing.
@@ -119,10 +145,13 @@ func (s *spinner) answered(newLine bool) {
 }
 
 func (s *spinner) clear() {
-	if s.shown {
+	switch {
+	case s.shown && s.under: // what was typed below it moves up
+		fmt.Fprintf(s.w, "\x1b7\x1b[%dA\x1b[M\x1b8\x1b[A", 1+s.rows)
+	case s.shown:
 		fmt.Fprint(s.w, "\r\x1b[K")
-		s.shown = false
 	}
+	s.shown, s.rows = false, 0
 }
 
 // stop takes the line away for good.

@@ -3,7 +3,9 @@ package main_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -12,8 +14,8 @@ import (
 )
 
 // terminal starts the command on a terminal of its own. The returned function types keys once text was shown behind what
-// was waited for before.
-func (p *place) terminal(args ...string) (after func(text, keys string)) {
+// was waited for before; kill ends the command as kill -9 does.
+func (p *place) terminal(args ...string) (after func(text, keys string), kill func()) {
 	t := p.t
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -41,11 +43,12 @@ func (p *place) terminal(args ...string) (after func(text, keys string)) {
 		t.Fatal(err)
 	}
 	stuck := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
-	t.Cleanup(func() {
+	end := sync.OnceFunc(func() {
 		stuck.Stop()
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
+	t.Cleanup(end)
 	shown, buf := "", make([]byte, 4096)
 	return func(text, keys string) {
 		t.Helper()
@@ -60,7 +63,7 @@ func (p *place) terminal(args ...string) (after func(text, keys string)) {
 		if _, err := master.WriteString(keys); err != nil {
 			t.Fatal(err)
 		}
-	}
+	}, end
 }
 
 // A compaction that a person asks for in a chat shows that it lives, and Ctrl-C stops it; the chat goes on.
@@ -73,7 +76,7 @@ func TestChatShowsCompaction(t *testing.T) {
 {"text":"still here"}
 {"purpose":"compaction","text":"all that was said"}
 `, words, words))
-	after := p.terminal("chat", "--script", script)
+	after, _ := p.terminal("chat", "--script", script)
 	after("> ", "one\n")
 	after("word end", "two\n")
 	after("word end", "/compact\n")
@@ -82,4 +85,110 @@ func TestChatShowsCompaction(t *testing.T) {
 	after("still here", "/compact\n")
 	after("compacted: about", "/quit\n")
 	after("session ", "")
+}
+
+// untilGo is a call that runs until the file "go" is there.
+const untilGo = `{"toolCalls":[{"name":"bash","arguments":{"command":"until [ -e go ]; do sleep 0.02; done"}}]}`
+
+// What a person types while a turn runs steers it, has a turn of its own if they say so, or is a command that works at
+// once or waits; what they typed before a question is no answer to it.
+func TestChatSteers(t *testing.T) {
+	p := newPlace(t)
+	script := p.file("s.jsonl", untilGo+`
+{"text":"Heard {{last_user}}.","toolCalls":[{"name":"write","arguments":{"path":"asked","content":"x"}}]}
+{"text":"Then not."}
+{"text":"Now {{last_user}}."}
+{"text":"Other model."}
+`)
+	after, _ := p.terminal("chat", "--script", script, "--approve", "ask", "--allow", "bash")
+	after("> ", "begin\n")
+	after("· bash", "yes also\n")
+	after("saved; the agent gets it with its next step", "/later a story\n")
+	after("saved; it has a turn of its own", "/title mine\n")
+	after("title: mine", "/undo\n")
+	after("/undo waits until the turn is over", "/frob\n")
+	after("there is no such command here", "/later\n")
+	after("nothing follows it", "/model other/one\n")
+	after("model: other/one", "y\n")
+	after("saved; the agent gets it", "")
+	p.file("go", "")
+	after("Heard y.", "")
+	after("may write run?", "yes do it\n")
+	after("y stands alone", "no, wait\n")
+	after("y runs it, n refuses it", "n not now\n")
+	after("Then not.", "")
+	after("Now a story.", "")
+	after("turn 2 undone", "and on\n")
+	after("Other model.", "/quit\n")
+	after("session ", "")
+	if _, err := os.Stat(filepath.Join(p.work, "asked")); err == nil {
+		t.Error("what was typed before the question ran the call")
+	}
+	log := p.strand(0, "show", "last", "--events").out
+	for text, want := range map[string]int{"yes also": 1, "a story": 1, "y": 1, "begin": 1, "and on": 1} {
+		if n := given(log, text); n != want {
+			t.Errorf("the agent got %q %d times, want %d", text, n, want)
+		}
+	}
+	for _, want := range []string{`"type":"turn/start","data":{"turn":3}`, `"model":"one"`} {
+		if !strings.Contains(log, want) {
+			t.Errorf("no %s in the log", want)
+		}
+	}
+	if strings.Contains(log, `"data":{"turn":4}`) {
+		t.Error("steering began a turn")
+	}
+}
+
+// given is how often an agent was given a text.
+func given(log, text string) (n int) {
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, `"type":"user/message"`) && strings.Contains(line, fmt.Sprintf(`"text":%q`, text)) {
+			n++
+		}
+	}
+	return n
+}
+
+// A line that was said to be saved is given to the agent once, whatever becomes of the process.
+func TestSteeringSurvives(t *testing.T) {
+	p := newPlace(t)
+	after, kill := p.terminal("chat", "--script", p.file("s.jsonl", untilGo), "--approve", "yolo")
+	after("> ", "begin\n")
+	after("· bash", "mind the gap\n")
+	after("saved; the agent gets it", "/later tell a story\n")
+	after("saved; it has a turn of its own", "")
+	kill()
+	p.file("go", "")
+	after, _ = p.terminal("chat", "last", "--script", p.file("next.jsonl", `{"text":"A story."}
+{"text":"Going on."}
+`))
+	after("2 of what you said before waits", "go on\n")
+	after("A story.", "")
+	after("Going on.", "/quit\n")
+	after("session ", "")
+	p.strand(0, "run", "--continue", "--script", p.file("more.jsonl", `{"text":"Fine."}`), "more")
+	log := p.strand(0, "show", "last", "--events").out
+	for _, text := range []string{"mind the gap", "tell a story", "go on", "more"} {
+		if n := given(log, text); n != 1 {
+			t.Errorf("the agent got %q %d times", text, n)
+		}
+	}
+	p.strand(0, "doctor", "last")
+}
+
+// From a pipe each line has a turn of its own.
+func TestPipedLinesHaveTurns(t *testing.T) {
+	p := newPlace(t)
+	cmd := p.command("chat", "--script", p.file("s.jsonl", `{"toolCalls":[{"name":"ls","arguments":{}}]}
+{"text":"One."}
+{"text":"Two."}
+`))
+	cmd.Stdin = strings.NewReader("one\ntwo\n")
+	if r := finish(t, cmd); r.code != 0 || !strings.HasPrefix(r.out, "One.\nTwo.\n") {
+		t.Fatalf("exit code %d: %s%s", r.code, r.out, r.errOut)
+	}
+	if log := p.strand(0, "show", "last", "--events").out; strings.Count(log, `"type":"turn/start"`) != 2 {
+		t.Error("not a turn for each line")
+	}
 }
