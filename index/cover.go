@@ -212,8 +212,14 @@ func tablesSum(ctx context.Context, tx *sql.Tx) (int64, error) {
 	return sum, nil
 }
 
-// seal writes the sum of the tables as they are now.
+// sealTables writes the sum of the tables as they are now.
 func sealTables(ctx context.Context, tx *sql.Tx) error {
+	// FTS5 keeps what is new in memory until the end of a transaction, or a savepoint.
+	for _, s := range []string{"SAVEPOINT sealed", "RELEASE sealed"} {
+		if _, err := tx.ExecContext(ctx, s); err != nil {
+			return err
+		}
+	}
 	sum, err := tablesSum(ctx, tx)
 	if err == nil {
 		_, err = tx.ExecContext(ctx, "UPDATE state SET v = ? WHERE name = 'sum'", sum)

@@ -125,6 +125,11 @@ func TestSearchEqualsScan(t *testing.T) {
 		if err := x.db.QueryRow("SELECT count(*) FROM docs").Scan(&docs); err != nil || docs == 0 {
 			t.Fatalf("the tables answered nothing: %d rows, %v", docs, err)
 		}
+		again := indexOf(t, st, filepath.Join(filepath.Dir(x.opt.Path), "index.db"), -1)
+		same(t, again, st, seed, 6)
+		if x.thrown+again.thrown > 0 {
+			t.Fatal("a file that nothing happened to was thrown away")
+		}
 	}
 }
 
@@ -178,7 +183,11 @@ func TestSearchGrows(t *testing.T) {
 				same(t, x, st, seed+i, 6)
 			}
 		}
-		same(t, indexOf(t, st, path, lag), st, seed, 6) // another process
+		again := indexOf(t, st, path, lag) // another process
+		same(t, again, st, seed, 6)
+		if x.thrown+again.thrown > 0 {
+			t.Fatal("a file that nothing happened to was thrown away")
+		}
 	}
 }
 
