@@ -360,6 +360,48 @@ func (x *Index) put(ctx context.Context, was, next cover, docs []doc, fresh bool
 	return n, nil
 }
 
+// fewSettled is how many sessions each process may look at again for itself, before that is written down.
+const fewSettled = 16
+
+// settle remembers that the logs of sessions are known whole.
+func (x *Index) settle(ctx context.Context, covers []cover) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, c := range covers {
+		if was, ok := x.covers[c.Header.ID]; ok && was.n == c.n && was.Next == c.Next && was.Last == c.Last {
+			x.covers[c.Header.ID] = c
+		}
+	}
+	if len(covers) < fewSettled {
+		return
+	}
+	x.write(ctx, func(tx *sql.Tx) error {
+		for _, c := range covers {
+			var raw []byte
+			if err := tx.QueryRowContext(ctx, "SELECT cover FROM covers WHERE n = ?", c.n).Scan(&raw); errors.Is(err, sql.ErrNoRows) {
+				continue
+			} else if err != nil {
+				return err
+			}
+			was, err := decodeCover(c.n, c.Header.ID, raw)
+			if err != nil {
+				return err
+			}
+			if was.Next != c.Next || was.Last != c.Last {
+				continue // another process knows more
+			}
+			text, err := json.Marshal(c)
+			if err != nil {
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, "UPDATE covers SET cover = ? WHERE n = ?", seal(c.Header.ID, ofCover, text), c.n); err != nil {
+				return err
+			}
+		}
+		return sealTables(ctx, tx)
+	})
+}
+
 // putDocs writes the rows of a session. It returns by how many seconds a key is later than its event at most.
 func putDocs(ctx context.Context, tx *sql.Tx, n int64, docs []doc) (spill int64, err error) {
 	var stmts [3]*sql.Stmt

@@ -96,6 +96,7 @@ func (x *Index) plan(ctx context.Context, f search.Filter, w search.Watch) (plan
 	}
 	rows := make([]store.Stat, 0, len(s.heads))
 	var late []behind
+	var settled []cover
 	waits, known := session.Seq(0), session.Seq(0)
 	for id, h := range s.heads {
 		c, ok := covers[id]
@@ -125,9 +126,16 @@ func (x *Index) plan(ctx context.Context, f search.Filter, w search.Watch) (plan
 		if l.on, err = x.still(ctx, l, ok); err != nil {
 			return plan{}, err
 		}
+		if l.on && c.Next == b.Stat.Pos.Next && h.mark.Stamp != "" { // nothing is new: it need not be looked at again
+			c.Header, c.Stamp, c.Past = b.Stat.Header, []byte(h.mark.Stamp), []byte(h.mark.Past)
+			settled = append(settled, c)
+			p.covered[c.n] = c.Header
+			continue
+		}
 		waits += b.Stat.Pos.Next - l.from()
 		late = append(late, l)
 	}
+	x.settle(ctx, settled)
 	lag := session.Seq(x.opt.Lag)
 	if lag == 0 {
 		lag = 1000 + known/50
