@@ -207,6 +207,7 @@ func (a *App) Purge(ctx context.Context, list []Removal, each func(Removal) erro
 	}
 	done := r.Purge(ctx, ids)
 	a.idx().Forget(ctx, ids...) // one that was trashed by a program without an index too
+	a.idx().Erase(ctx, ids...)
 	i := -1
 	return eachRemoval(list, "purged", each, func(rm *Removal) error {
 		i++

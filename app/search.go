@@ -108,7 +108,7 @@ func (a *App) Search(ctx context.Context, q SearchQuery, progress func(done, tot
 }
 
 func (a *App) results(ctx context.Context, q search.Query, f search.Filter, limit int, w search.Watch) iter.Seq2[search.Result, error] {
-	return search.Scan(ctx, a.Store, q, f, limit, w)
+	return a.idx().Search(ctx, q, f, limit, w)
 }
 
 func (q SearchQuery) filter() (search.Filter, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"os"
 	"slices"
 	"strings"
 
@@ -461,6 +462,13 @@ func eraseDocs(ctx context.Context, tx *sql.Tx, n int64) error {
 		}
 	}
 	return nil
+}
+
+// Erase takes the words of sessions that were deleted for good out of the file. It makes no file.
+func (x *Index) Erase(ctx context.Context, ids ...session.ID) {
+	if _, err := os.Lstat(x.opt.Path); err == nil {
+		x.erase(ctx, ids, true)
+	}
 }
 
 // erase takes sessions out of the tables. forGood: no word of them stays in the file either, which costs as much as writing

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -9,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/strandline-dev/strandline/memstore"
+	"github.com/strandline-dev/strandline/message"
 	"github.com/strandline-dev/strandline/search"
 	"github.com/strandline-dev/strandline/search/searchtest"
 	"github.com/strandline-dev/strandline/session"
@@ -189,6 +192,42 @@ func TestSearchGrows(t *testing.T) {
 			t.Fatal("a file that nothing happened to was thrown away")
 		}
 	}
+}
+
+// TestEraseLeavesNoWord: of a session that was deleted for good no word is in the file.
+func TestEraseLeavesNoWord(t *testing.T) {
+	ctx := context.Background()
+	st := memory(t)
+	fill(t, st, 3, 3)
+	data, _ := json.Marshal(message.User("m", "secretword"))
+	ev := session.Event{Time: 1, Type: session.TypeUserMessage, Op: session.Append(), Data: data}
+	if err := st.Take(ctx, session.Header{Format: session.Format, ID: "secret-1", Kind: session.KindRoot}, func(yield func(session.Event, error) bool) {
+		yield(ev, nil)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "index.db")
+	x := indexOf(t, st, path, -1)
+	holds := func() (found bool) {
+		for _, suffix := range []string{"", "-wal"} {
+			b, _ := os.ReadFile(path + suffix)
+			found = found || bytes.Contains(b, []byte("ecretword"))
+		}
+		return found
+	}
+	same(t, x, st, 3, 6)
+	if !holds() {
+		t.Fatal("the word is not in the file to begin with")
+	}
+	if err := st.Trash(ctx, "secret-1"); err != nil {
+		t.Fatal(err)
+	}
+	st.Purge(ctx, []session.ID{"secret-1"})
+	x.Erase(ctx, "secret-1")
+	if holds() {
+		t.Fatal("the word is still in the file")
+	}
+	same(t, x, st, 3, 6)
 }
 
 // TestSearchOverDamage: whatever becomes of the file, what is found is the same.
