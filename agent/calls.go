@@ -345,6 +345,12 @@ func (a *Agent) reconsider(ctx context.Context, askID string, prep tool.Prepared
 // result logs the result of a call, with the events that the tool wants before it, adjacent. started is the
 // seq of its tool/call, None if it did not start. What a tool wrote that no log can hold is left out.
 func (t *turn) result(c *call, started session.Seq, r tool.Result) error {
+	recorded := false
+	defer func() {
+		if !recorded {
+			r.Drop()
+		}
+	}()
 	id := fmt.Sprintf("result-%d-%d-%d-%d", t.n, t.step, c.assistant, c.index)
 	out := session.ToolResult{Turn: t.n, Step: t.step, Message: message.Result(id, c.block.ID, r.IsError, r.Content...), Meta: r.Meta}
 	if r.IsError {
@@ -354,12 +360,13 @@ func (t *turn) result(c *call, started session.Seq, r tool.Result) error {
 	if started != session.None {
 		draft.Sources = session.Cite(started)
 	}
-	_, err := t.a.s.AppendAll(nil, slices.Concat(recorded(r.Records), []session.Draft{draft}, recorded(r.Closing))...)
+	_, err := t.a.s.AppendAll(nil, slices.Concat(drafts(r.Records), []session.Draft{draft}, drafts(r.Closing))...)
 	if errors.Is(err, session.ErrRejected) {
 		out.Meta = nil
 		draft.Data = out
 		_, err = t.a.s.Append(draft)
 	}
+	recorded = err == nil
 	if errors.Is(err, session.ErrRejected) {
 		code, text := CodeBadResult, "The tool ran, but its result cannot be recorded: "+validText(err.Error())
 		out.Message = message.Result(id, c.block.ID, true, message.TextBlock(text))
@@ -373,12 +380,12 @@ func (t *turn) result(c *call, started session.Seq, r tool.Result) error {
 	return err
 }
 
-func recorded(recs []tool.Record) []session.Draft {
-	drafts := make([]session.Draft, 0, len(recs))
+func drafts(recs []tool.Record) []session.Draft {
+	out := make([]session.Draft, 0, len(recs))
 	for _, rec := range recs {
-		drafts = append(drafts, session.Draft{Type: rec.Type, Data: rec.Data})
+		out = append(out, session.Draft{Type: rec.Type, Data: rec.Data})
 	}
-	return drafts
+	return out
 }
 
 // CodeBadResult is the code of a result that took the place of one that no log can hold.

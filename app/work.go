@@ -218,7 +218,10 @@ func (a *App) equip(s *session.Session, dir string) (agent.Kit, error) {
 	}
 	kit := agent.Kit{Tools: set}
 	if b, ok := a.Store.(store.Blobs); ok {
-		kit.Spill = func(ctx context.Context, text string) (string, error) { return b.PutBlob(ctx, []byte(text)) }
+		kit.Spill = func(ctx context.Context, text string) (string, func(), error) {
+			name, err := b.PutBlob(ctx, []byte(text))
+			return name, func() { b.ReleaseBlob(name) }, err
+		}
 	}
 	return kit, nil
 }

@@ -62,7 +62,7 @@ func (s *Store) waitLock(ctx context.Context, f vfs.File, exclusive bool) error 
 }
 
 // PutBlob stores data under its name and returns when it is synced. Until a record that names it is written, by this
-// store, or the store is closed, nobody collects it.
+// store, or it is released, or the store is closed, nobody collects it.
 func (s *Store) PutBlob(ctx context.Context, data []byte) (string, error) {
 	if err := context.Cause(ctx); err != nil {
 		return "", err
@@ -204,6 +204,7 @@ func (s *Store) internal(ctx context.Context, id, owner session.ID, ev session.E
 		} else if errors.Is(err, store.ErrNotFound) {
 			why = "is gone"
 		}
+		s.met(id, ev.Seq)
 		return session.Event{}, &store.DamagedError{ID: id, Owner: owner, Ranges: []store.Range{{
 			File: file, First: ev.Seq, Last: ev.Seq, Detail: fmt.Sprintf("the text that event %d needs %s", ev.Seq, why)}}}
 	}

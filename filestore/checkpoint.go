@@ -108,6 +108,32 @@ func (s *Store) DropCheckpoints(ctx context.Context, id session.ID) error {
 	return context.Cause(ctx)
 }
 
+// met takes away every checkpoint that would hide from who opens id that its event at seq is damaged: from now on that
+// is known, also by those who do not look there. While this process holds the session it makes no other.
+func (s *Store) met(id session.ID, seq session.Seq) {
+	spans := []session.OriginSpan{{ID: id, End: store.Whole}}
+	if h, bad, err := s.readHeader(s.dir(id), id); err == nil && bad == nil {
+		spans = h.Spans(store.Whole)
+	}
+	for _, sp := range spans {
+		if sp.End <= seq {
+			continue
+		}
+		s.mu.Lock()
+		w := s.writers[sp.ID]
+		s.mu.Unlock()
+		if w != nil {
+			w.hurt.Store(true) // first: one that is on its way is taken away by who makes it
+		}
+		all, _ := s.foldsIn(sp.ID)
+		for _, c := range all {
+			if c.pos.Next > seq {
+				_ = s.fs.Remove(c.path)
+			}
+		}
+	}
+}
+
 // dropFolds removes the checkpoints of id and of all that begin with a part of it: a repair puts marks in the place of
 // events, and the links behind them stay as they are, so nothing else would tell that these are of another log.
 func (s *Store) dropFolds(ctx context.Context, id session.ID, kin []relative) error {
@@ -161,7 +187,7 @@ func (s *Store) scanBehind(ctx context.Context, h session.Header, dir string) (*
 		if ok, err := s.tied(ctx, h, 0, c.pos.Next-1); err != nil || !ok {
 			return nil, err
 		}
-		l.fold = &store.Checkpoint{Pos: c.pos, Data: data}
+		l.fold, l.foldAt = &store.Checkpoint{Pos: c.pos, Data: data}, c.path
 		return l, nil
 	}
 	return nil, nil
@@ -256,6 +282,11 @@ func (s *Store) PutCheckpoint(ctx context.Context, id session.ID, c store.Checkp
 	if len(c.Data) > maxFold {
 		return fmt.Errorf("filestore: a checkpoint of %d bytes", len(c.Data))
 	}
+	w.folding.Lock()
+	defer w.folding.Unlock()
+	if err := s.mayFold(w); err != nil {
+		return err
+	}
 	dir := s.cacheDir(id)
 	for _, d := range []string{filepath.Dir(dir), dir} {
 		if err := s.fs.Mkdir(d); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -273,17 +304,38 @@ func (s *Store) PutCheckpoint(ctx context.Context, id session.ID, c store.Checkp
 		return err
 	}
 	f.Close()
-	if err := s.fs.RenameNoReplace(tmp, filepath.Join(dir, foldName(c.Pos))); err != nil {
+	path := filepath.Join(dir, foldName(c.Pos))
+	if err := s.fs.RenameNoReplace(tmp, path); err != nil {
 		s.fs.Remove(tmp)
 		if !errors.Is(err, fs.ErrExist) {
 			return err
 		}
+	}
+	w.newest = path
+	if w.hurt.Load() { // met meanwhile
+		s.fs.Remove(path)
 	}
 	all, err := s.foldsIn(id)
 	for _, old := range tooMany(all) {
 		s.fs.Remove(old.path)
 	}
 	return err
+}
+
+// mayFold says whether a checkpoint by w would be one of a log that nobody knows to be damaged. The newest that it began
+// with or made may have been taken away by another process, which met damage below it (or emptied the cache): then the next
+// life, which reads everything, sees what there is.
+func (s *Store) mayFold(w *writer) error {
+	if w.hurt.Load() {
+		return fmt.Errorf("filestore: no checkpoint of %s is made: %w", w.id, store.ErrDamaged)
+	}
+	if w.newest == "" {
+		return nil
+	}
+	if _, err := s.fs.Stat(w.newest); err != nil {
+		return fmt.Errorf("filestore: no checkpoint of %s is made: the one before was taken away: %w", w.id, err)
+	}
+	return nil
 }
 
 // tooMany returns those of all, the newest first, that need not be kept: without one of them the gap there is not wider

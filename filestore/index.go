@@ -133,11 +133,9 @@ func (v *view) At(seq session.Seq) (session.Event, error) {
 	}
 }
 
-// damaged says what was met. What was opened behind a checkpoint is opened whole the next time: there are no more.
+// damaged says what was met.
 func (v *view) damaged(g *segment, off, n int64, seq session.Seq, why string) error {
-	for _, id := range []session.ID{v.id, g.owner} {
-		_ = v.s.DropCheckpoints(context.Background(), id)
-	}
+	v.s.met(v.id, seq)
 	return &store.DamagedError{ID: v.id, Owner: g.owner, Ranges: []store.Range{
 		{File: g.path, Offset: off, Bytes: n, First: seq, Last: seq, Detail: why}}}
 }

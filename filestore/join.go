@@ -276,6 +276,7 @@ func (j *joiner) whole(sc *segScan, limit session.Seq, link session.Link, known 
 		}
 		r.Detail = err.Error()
 	}
+	j.s.met(j.id, r.First)
 	return link, &store.DamagedError{ID: j.id, Owner: j.id, Ranges: []store.Range{r}}
 }
 

@@ -104,6 +104,11 @@ func TestLitterOfTheLiving(t *testing.T) {
 			c := newCrashes(t, sc)
 			m := c.base.Clone()
 			sweeps, life := 0, 100
+			dead := m.Process() // what was left before is swept before
+			if _, err := sweepNow(memStore(t, dead, sc.roll, life)); err != nil {
+				t.Fatal(err)
+			}
+			dead.Kill()
 			var busy atomic.Bool // scans side by side: one sweep at a time
 			fsys := vfs.Around(m.Process(), func(call *vfs.Call, do func() error) error {
 				if busy.CompareAndSwap(false, true) {

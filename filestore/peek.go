@@ -97,9 +97,11 @@ func (p *peeked) find(ctx context.Context, seq session.Seq) ([]session.Event, er
 		if err != nil || evs != nil {
 			return evs, err
 		}
+		p.s.met(p.hdr.ID, seq)
 		return nil, &store.DamagedError{ID: p.hdr.ID, Owner: owner, Ranges: []store.Range{
 			{File: path, First: seq, Last: seq, Detail: "the record is not where it should be"}}}
 	}
+	p.s.met(p.hdr.ID, seq)
 	return nil, &store.DamagedError{ID: p.hdr.ID, Owner: owner, Ranges: []store.Range{
 		{File: p.s.dir(owner), First: seq, Last: seq, Detail: "no segment holds the record"}}}
 }

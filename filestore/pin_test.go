@@ -46,6 +46,19 @@ func TestPins(t *testing.T) {
 	if !free() {
 		t.Fatal("the long text names it")
 	}
+	// One that no record will name is released; as often as it was put, if others put the same.
+	c := must[string](t)(s.PutBlob(t.Context(), []byte("c")))
+	must[string](t)(s.PutBlob(t.Context(), []byte("c")))
+	s.ReleaseBlob(c)
+	s.ReleaseBlob(a) // named long ago
+	if free() {
+		t.Fatal("it was put twice, and released once")
+	}
+	s.ReleaseBlob(c)
+	if !free() {
+		t.Fatal("it was released")
+	}
+	s.ReleaseBlob(c)
 	must[string](t)(s.PutBlob(t.Context(), []byte("c")))
 	if free() {
 		t.Fatal("a new one")

@@ -38,6 +38,7 @@ type logScan struct {
 
 	behind store.Pos         // what lies below is not read, but for the record before it, which is the one that is meant
 	fold   *store.Checkpoint // of behind
+	foldAt string            // its file
 
 	coming      bool // a fork that is not on disk yet: its parent has what it will inherit
 	certain     bool // what is not there now is gone for good
@@ -173,9 +174,21 @@ func (s *Store) scanWith(ctx context.Context, id session.ID, check func(*record.
 	for try := 0; ; try++ {
 		l, err := s.scanOnce(ctx, id, check, tail && try < 10, try == 10)
 		if !errors.Is(err, fs.ErrNotExist) || try == 10 {
+			if err == nil && len(l.damage) > 0 && l.hdr.ID == id {
+				s.met(id, firstOf(l.damage))
+			}
 			return l, err
 		}
 	}
+}
+
+// firstOf returns the lowest seq that any of rs stands for.
+func firstOf(rs []store.Range) session.Seq {
+	first := store.Whole
+	for _, r := range rs {
+		first = min(first, r.First)
+	}
+	return first
 }
 
 func (s *Store) scanOnce(ctx context.Context, id session.ID, check func(*record.Raw) (string, error), tail, certain bool) (*logScan, error) {

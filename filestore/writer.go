@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/strandline-dev/strandline/record"
@@ -52,6 +53,10 @@ type writer struct {
 	opened    *store.Snapshot
 	stopJoin  context.CancelFunc // of the joining in the background; nil: there is none
 	joinDone  chan struct{}      // closed at its end
+
+	hurt    atomic.Bool // damage was met in this log: no checkpoint hides it
+	folding sync.Mutex  // held by who makes a checkpoint; guards what follows
+	newest  string      // the path of the newest checkpoint, if it is this session's own
 
 	mu     sync.Mutex // guards what other goroutines may ask for at any time
 	joined []joined   // what the joining in the background made and is not in segs yet
@@ -129,6 +134,9 @@ func (w *writer) start(l *logScan) {
 	w.tailSize, w.tailMark, w.tailSeg = l.size, l.synced, len(l.segs)-1
 	w.tailSafe = w.tail == nil
 	w.opened = w.s.snapshot(l, w.id)
+	if l.fold != nil && filepath.Dir(l.foldAt) == w.s.cacheDir(w.id) {
+		w.newest = l.foldAt
+	}
 }
 
 func (w *writer) Header() session.Header     { return w.hdr }

@@ -67,6 +67,7 @@ const (
 	ofHead  = 'h'
 	ofBody  = 'b'
 	ofHours = 'u'
+	ofTexts = 't'
 	ofCover = 'c'
 )
 

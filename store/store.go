@@ -244,6 +244,9 @@ type Page struct {
 type Blobs interface {
 	// PutBlob stores data and returns its name; when it returns the blob is synced.
 	PutBlob(ctx context.Context, data []byte) (name string, err error)
+	// ReleaseBlob says that for one PutBlob of name no record that names it will come: a collector may take it again,
+	// unless somebody else named it, or is about to.
+	ReleaseBlob(name string)
 	// GetBlob returns the verified bytes. ErrNotFound, or *DamagedError if they do not match the name.
 	GetBlob(ctx context.Context, name string) ([]byte, error)
 }

@@ -83,7 +83,7 @@ func collectUnnamed(s *suite) {
 	}
 }
 
-// collectBusy: what was put and is not named yet is not collected.
+// collectBusy: what was put and is not named yet is not collected, unless it was released.
 func collectBusy(s *suite) {
 	c := s.collector()
 	w, err := s.st.Create(s.ctx, header("busy"))
@@ -100,6 +100,16 @@ func collectBusy(s *suite) {
 	s.ok(err)
 	if got.Removed.N != 0 || got.Kept.N != 1 {
 		s.Fatalf("%+v", got)
+	}
+	name, err = s.blobs().PutBlob(s.ctx, []byte("never named"))
+	s.ok(err)
+	_, err = c.Collect(s.ctx, store.CollectOptions{})
+	s.is(err, store.ErrBusy, "collecting")
+	s.blobs().ReleaseBlob(name)
+	got, err = c.Collect(s.ctx, store.CollectOptions{})
+	s.ok(err)
+	if got.Removed.N != 1 || got.Kept.N != 1 {
+		s.Fatalf("with one that nobody will name: %+v", got)
 	}
 	s.ok(w.Close())
 }

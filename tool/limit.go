@@ -14,8 +14,9 @@ import (
 // DefaultLimit is how much text of a result goes to the model, in bytes.
 const DefaultLimit = 32 << 10
 
-// Spill keeps a text that is too large for the model and returns a name for it.
-type Spill func(ctx context.Context, text string) (ref string, err error)
+// Spill keeps a text that is too large for the model and returns a name for it, and what gives it up: release is
+// called once if nothing that names it will be recorded. It may be nil.
+type Spill func(ctx context.Context, text string) (ref string, release func(), err error)
 
 // limit cuts the text of r to about n bytes. Several text blocks are joined when they have to be cut;
 // other blocks stay as they are and follow.
@@ -45,10 +46,10 @@ func limit(ctx context.Context, r Result, n int, spill Spill) Result {
 	full := strings.Join(texts, "\n")
 	kept := "the rest was not kept"
 	if spill != nil {
-		if ref, err := spill(ctx, full); err != nil {
+		if ref, release, err := spill(ctx, full); err != nil {
 			kept = "the rest could not be kept"
 		} else {
-			kept = "the full text is kept as " + ref
+			kept, r.release = "the full text is kept as "+ref, release
 		}
 	}
 	r.Content = append([]message.Block{message.TextBlock(Cut(full, n, kept))}, rest...)

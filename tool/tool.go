@@ -110,6 +110,15 @@ type Result struct {
 	// Records are further log events that the tool wants written right before its result, Closing right
 	// behind it: what they say is then only in the log together with the result.
 	Records, Closing []Record
+
+	release func() // of what Spill kept
+}
+
+// Drop gives up what was kept of r beside it. Whoever does not record r, which names it, calls it, once.
+func (r Result) Drop() {
+	if r.release != nil {
+		r.release()
+	}
 }
 
 // Record is an event that a tool asks the loop to write.

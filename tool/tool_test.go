@@ -190,7 +190,7 @@ func TestLargeResult(t *testing.T) {
 	})
 	p := prepare(t, d, `{"path":"a"}`)
 	var spilt string
-	r := p.Run(t.Context(), tool.RunOptions{Spill: func(_ context.Context, s string) (string, error) { spilt = s; return "blob:1", nil }})
+	r := p.Run(t.Context(), tool.RunOptions{Spill: func(_ context.Context, s string) (string, func(), error) { spilt = s; return "blob:1", nil, nil }})
 	got := r.Content[0].Text
 	if len(r.Content) != 2 || r.Content[1].Type != message.Image {
 		t.Fatalf("blocks: %d", len(r.Content))
@@ -205,7 +205,7 @@ func TestLargeResult(t *testing.T) {
 		t.Errorf("spilt %d of %d bytes", len(spilt), len(full))
 	}
 
-	r = p.Run(t.Context(), tool.RunOptions{Limit: 50, Spill: func(context.Context, string) (string, error) { return "", errors.New("full") }})
+	r = p.Run(t.Context(), tool.RunOptions{Limit: 50, Spill: func(context.Context, string) (string, func(), error) { return "", nil, errors.New("full") }})
 	if !strings.Contains(r.Content[0].Text, "could not be kept") {
 		t.Errorf("got %q", r.Content[0].Text)
 	}

@@ -122,7 +122,7 @@ func TestBashHugeOutput(t *testing.T) {
 	var shown int64
 	r := b.prepare("bash", args{"command": "echo first; head -c 20000000 /dev/zero | tr '\\0' 'x'; echo; echo last"}).Run(t.Context(), tool.RunOptions{
 		Progress: func(s string) { shown += int64(len(s)) },
-		Spill:    func(_ context.Context, s string) (string, error) { spilt = s; return "blob", nil },
+		Spill:    func(_ context.Context, s string) (string, func(), error) { spilt = s; return "blob", nil, nil },
 	})
 	got := text(r)
 	if r.IsError || len(got) > tool.DefaultLimit+300 || !strings.HasPrefix(got, "first\n") || !strings.HasSuffix(got, "last\n") {
