@@ -166,7 +166,7 @@ func (a *Agent) Cancel(cause CauseKind) bool {
 }
 
 // Exclusive runs f in the place of a turn: only when nothing runs and no turn is open. Input that is
-// accepted meanwhile waits and then runs. Cancel ends f's context. ErrRunning, session.ErrOpenTurn.
+// accepted meanwhile waits and then runs; what waits since an earlier life goes on waiting. Cancel ends f's context. ErrRunning, session.ErrOpenTurn.
 func (a *Agent) Exclusive(ctx context.Context, f func(ctx context.Context) error) error {
 	a.mu.Lock()
 	switch _, open := a.s.State().Turn(); {
@@ -191,7 +191,9 @@ func (a *Agent) Exclusive(ctx context.Context, f func(ctx context.Context) error
 		a.dropContext()
 		close(a.idle)
 		a.state = StateIdle
-		a.beginIfOwed()
+		if a.want { // somebody brought work meanwhile; what an earlier life left is not begun by this
+			a.beginIfOwed()
+		}
 	}()
 	both, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

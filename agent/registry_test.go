@@ -9,6 +9,7 @@ import (
 
 	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/memstore"
+	"github.com/strandline-dev/strandline/message"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 )
@@ -355,4 +356,27 @@ func TestExclusive(t *testing.T) {
 	if !errors.As(err, &c) || c.Kind != agent.CauseUser {
 		t.Errorf("%v", err)
 	}
+}
+
+// What waits since an earlier life is no work that came meanwhile: whoever only compacts does not begin it.
+func TestExclusiveBeginsNothing(t *testing.T) {
+	w := newWorld(t, nil, nil, says("1"), says("2"))
+	a := w.create("s-1111")
+	if _, err := a.Session().Append(session.Draft{Type: session.TypeInboxSpliced, Data: session.InboxSpliced{
+		Target: session.NextTurn, Inserted: []message.Message{message.User("m1", "of an earlier life")},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Exclusive(w.ctx, func(context.Context) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	w.idle(a)
+	if n := count(t, a.Session(), session.TypeTurnStart); n != 0 {
+		t.Fatalf("%d turns began", n)
+	}
+	if err := a.Exclusive(w.ctx, func(context.Context) error { w.followup(a, "now"); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	w.idle(a)
+	has(t, a.Session(), "user/message of an earlier life", "assistant/message 1", "turn/end completed", "user/message now", "assistant/message 2", "turn/end completed")
 }

@@ -504,3 +504,57 @@ func TestChunkBound(t *testing.T) {
 		})
 	}
 }
+
+// A piece of what streams in is not older than its bound when it is logged: it goes with the first delta that comes then.
+func TestChunkAge(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var log func() []string
+	w := newWorld(t, nil, func(o *agent.Options) {
+		o.ChunkBytes, o.ChunkAge, o.Now = 1<<20, time.Second, func() time.Time { return now }
+	}, func(_ context.Context, _ llm.Request, yield func(llm.Chunk, error) bool) {
+		for _, c := range []struct {
+			after time.Duration
+			text  string
+			want  string // pieces in the log when the next delta comes
+		}{
+			{0, "a", ""},
+			{999 * time.Millisecond, "b", ""},
+			{time.Millisecond, "c", "abc"}, // a second after its first delta
+			{time.Hour, "d", "abc"},        // a new piece is as old as its first delta
+			{-time.Minute, "e", "abc"},     // a clock that goes back holds nothing for good: the end has the rest
+			{time.Hour, "f", "abc def"},
+			{0, "g", "abc def"},
+		} {
+			now = now.Add(c.after)
+			if !yield(llm.Chunk{Type: llm.ChunkTextDelta, Text: c.text}, nil) {
+				return
+			}
+			if got := strings.Join(log(), " "); got != c.want {
+				t.Errorf("after %q the log has %q, want %q", c.text, got, c.want)
+			}
+		}
+		yield(llm.Chunk{Type: llm.ChunkFinish, Finish: llm.FinishStop}, nil)
+	})
+	a := w.create("s-1111")
+	log = func() (pieces []string) {
+		for _, ev := range events(t, a.Session()) {
+			if ev.Type != session.TypeAssistantChunk {
+				continue
+			}
+			d, err := session.DecodeData[session.AssistantChunk](ev)
+			var c llm.Chunk
+			if err == nil {
+				err = json.Unmarshal(d.Chunk, &c)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			pieces = append(pieces, c.Text)
+		}
+		return pieces
+	}
+	w.say(a, "go")
+	if got := strings.Join(log(), " "); got != "abc def g" {
+		t.Errorf("the log has %q", got)
+	}
+}

@@ -205,6 +205,9 @@ func (a *App) equip(s *session.Session, dir string) (agent.Kit, error) {
 	if dir == "" {
 		dir = cwdOf(s.Header(), s.State())
 	}
+	if dir == "" {
+		return agent.Kit{}, &UsageError{"--cwd", "the session has no directory: it was imported without one", "say where to go on with --cwd DIR"}
+	}
 	if _, err := absDir(dir); err != nil {
 		return agent.Kit{}, &UsageError{"--cwd", fmt.Sprintf("the session's directory %s: %v", dir, err), "say where to go on with --cwd DIR"}
 	}

@@ -31,6 +31,7 @@ const patience = 2 * time.Minute
 type box struct {
 	t                   testing.TB
 	dir, store, ws, out string
+	tmp                 string // of the processes: what they keep there goes with the box
 	scripts             int
 }
 
@@ -53,7 +54,10 @@ func newBox(t testing.TB) *box {
 			t.Error(err)
 		}
 	})
-	b = &box{t: t, dir: dir}
+	b = &box{t: t, dir: dir, tmp: t.TempDir()}
+	if err := os.Chmod(b.tmp, 0o777); err != nil { // some run as another user
+		t.Fatal(err)
+	}
 	b.store, b.ws, b.out = filepath.Join(b.dir, "store"), filepath.Join(b.dir, "ws"), filepath.Join(b.dir, "out")
 	for _, d := range []string{b.ws, b.out} {
 		if err := os.Mkdir(d, 0o755); err != nil {
@@ -161,7 +165,7 @@ func clip(s string) string {
 func (b *box) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, append(args, "--store", b.store)...)
 	cmd.Dir = b.dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "TMPDIR=" + os.TempDir(), "LANG=C.UTF-8"}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "TMPDIR=" + b.tmp, "LANG=C.UTF-8"}
 	cmd.WaitDelay = 10 * time.Second
 	return cmd
 }

@@ -59,6 +59,7 @@ func (c *cli) compactCmd() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.BoolVar(&preview, "preview", false, "say what would go, and change nothing")
+	f.StringVar(&c.cwd, "cwd", "", "the session goes on in `DIR` (default: in its own)")
 	f.BoolVar(&undo, "undo", false, "take the newest compaction back")
 	o.registerModel(cmd, c)
 	cmd.MarkFlagsMutuallyExclusive("preview", "undo")
@@ -78,7 +79,9 @@ func (c *cli) compactNow(ctx context.Context, work *app.Work) error {
 	})
 	defer restore()
 	spin := c.newSpinner()
-	finish := work.Watch(c.shower("text", work, spin))
+	show := c.shower("text", work, spin)
+	show.Event = nil // the answer that a killed life left half said is no answer to this command
+	finish := work.Watch(show)
 	spin.wait("compacting")
 	out, err := work.Compact(ctx)
 	finish()

@@ -496,3 +496,35 @@ func TestNotSaved(t *testing.T) {
 	p.strand(0, "doctor", id)
 	p.strand(0, "run", "--script", p.file("fine.jsonl", `{"text":"Fine."}`), "--session", id, "go on")
 }
+
+// A compaction of what a killed life left half said tells of the compaction alone.
+func TestCompactTellsOfItself(t *testing.T) {
+	p := newPlace(t)
+	words := strings.Repeat("word ", 400)
+	script := p.file("s.jsonl", fmt.Sprintf(`{"text":%q}`, words))
+	p.strand(0, "run", "--script", script, "one")
+	p.strand(0, "run", "--script", script, "--continue", "two")
+	segments, err := filepath.Glob(filepath.Join(p.store, "sessions", "*", "0*.jsonl"))
+	if err != nil || len(segments) == 0 {
+		t.Fatal(segments, err)
+	}
+	last := segments[len(segments)-1]
+	log, err := os.ReadFile(last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []byte
+	for line := range bytes.Lines(log) {
+		if bytes.Contains(line, []byte(`"type":"assistant/message"`)) {
+			break
+		}
+		kept = append(kept, line...)
+	}
+	if err := os.WriteFile(last, kept, 0o600); err != nil || len(kept) == len(log) {
+		t.Fatal("nothing was cut off", err)
+	}
+	r := p.strand(0, "compact", "last", "--json", "--script", p.file("sum.jsonl", `{"purpose":"compaction","text":"all that was said"}`))
+	if !strings.HasPrefix(r.out, `{"outcome":`) || strings.Count(r.out, "\n") != 1 {
+		t.Errorf("not one object: %.300q", r.out)
+	}
+}

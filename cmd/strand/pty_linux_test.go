@@ -153,13 +153,15 @@ func given(log, text string) (n int) {
 // A line that was said to be saved is given to the agent once, whatever becomes of the process.
 func TestSteeringSurvives(t *testing.T) {
 	p := newPlace(t)
-	after, kill := p.terminal("chat", "--script", p.file("s.jsonl", untilGo), "--approve", "yolo")
+	script := p.file("s.jsonl", untilGo)
+	after, kill := p.terminal("chat", "--script", script, "--approve", "yolo")
 	after("> ", "begin\n")
 	after("· bash", "mind the gap\n")
 	after("saved; the agent gets it", "/later tell a story\n")
 	after("saved; it has a turn of its own", "")
 	kill()
 	p.file("go", "")
+	p.strand(0, "compact", "last", "--script", script) // begins nothing of it
 	after, _ = p.terminal("chat", "last", "--script", p.file("next.jsonl", `{"text":"A story."}
 {"text":"Going on."}
 `))
