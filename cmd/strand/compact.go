@@ -80,7 +80,7 @@ func (c *cli) compactNow(ctx context.Context, work *app.Work) error {
 	defer restore()
 	spin := c.newSpinner()
 	show := c.shower("text", work, spin)
-	show.Event = nil // the answer that a killed life left half said is no answer to this command
+	show.Event = nil // what the life before said, and this one saves again behind a loss, is no answer to this command
 	finish := work.Watch(show)
 	spin.wait("compacting")
 	out, err := work.Compact(ctx)
