@@ -22,10 +22,12 @@ import (
 const FromAuto = "auto"
 
 // formats are the session files that can be imported, in the order in which they are asked.
-func formats() importer.Formats { return importer.Formats{native.Format{}, dsh.Format{}} }
+func formats(repair bool) importer.Formats {
+	return importer.Formats{native.Format{Repair: repair}, dsh.Format{}}
+}
 
 // ImportFormats lists what can be said for the format of a file.
-func ImportFormats() []string { return append([]string{FromAuto}, formats().Names()...) }
+func ImportFormats() []string { return append([]string{FromAuto}, formats(false).Names()...) }
 
 // Imported is what became of one file. Its keys are a contract.
 type Imported struct {
@@ -45,15 +47,17 @@ type Imported struct {
 type ImportPlan struct {
 	Files   []string
 	Skipped int // files of directories that are no session files
+	formats importer.Formats
 	format  importer.Format
 	bad     map[string]error
 }
 
 // PlanImport finds the files that paths name: files themselves, and of directories (walked; links in them are not
-// followed) those that hold a session of the format called from.
-func (a *App) PlanImport(ctx context.Context, paths []string, from string) (*ImportPlan, error) {
-	all := formats()
-	p := &ImportPlan{bad: map[string]error{}}
+// followed) those that hold a session of the format called from. With repair what is good of an exported session that does
+// not fit is taken in, as a copy with marks.
+func (a *App) PlanImport(ctx context.Context, paths []string, from string, repair bool) (*ImportPlan, error) {
+	all := formats(repair)
+	p := &ImportPlan{formats: all, bad: map[string]error{}}
 	if from != FromAuto {
 		f, ok := all.Named(from)
 		if !ok {
@@ -131,7 +135,7 @@ func file(path string) importer.Source {
 // imported is told with its error and does not stop the rest; an error of Import itself ends it.
 func (a *App) Import(ctx context.Context, p *ImportPlan, before func(i int), each func(Imported) error) error {
 	im, err := importer.New(importer.Options{
-		Store: a.Store, Registry: a.Registry, Formats: formats(), Now: Now,
+		Store: a.Store, Registry: a.Registry, Formats: p.formats, Now: Now,
 		Project: func(cwd string) (string, string) {
 			if !filepath.IsAbs(cwd) {
 				return cwd, "" // of a file that hides where it was made
@@ -160,6 +164,10 @@ func (a *App) Import(ctx context.Context, p *ImportPlan, before func(i int), eac
 			var pe *fs.PathError
 			if errors.As(out.Err, &pe) {
 				out.Err = pe.Err
+			}
+			var fault *native.FaultError
+			if errors.As(out.Err, &fault) {
+				out.Err = fmt.Errorf("%w; to take in the rest, with marks for what is missing: strand import --repair %s", out.Err, path)
 			}
 			s := out.Err.Error()
 			out.Error, out.ID = &s, ""

@@ -46,6 +46,31 @@ func (x *Index) advance(ctx context.Context, id session.ID, b body) (body, error
 	}
 }
 
+// Update brings what is known of one session up to what is written: somebody wrote to it.
+func (x *Index) Update(ctx context.Context, id session.ID) error {
+	x.mu.Lock()
+	err := x.load(ctx)
+	h := x.heads[id]
+	x.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if _, ok, err := x.fresh(ctx, id); err != nil || !ok {
+		if err == nil {
+			x.drop(ctx, []session.ID{id})
+		}
+		return err
+	}
+	b, ok, err := x.row(ctx, id, h)
+	if err != nil || !ok || !whole(b.Stat) {
+		return err
+	}
+	if _, err = x.advance(ctx, id, b); ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil // a session that cannot be read harms no other one
+}
+
 // whole reports whether there is a log to be read.
 func whole(st store.Stat) bool { return st.State == store.StateOK || st.State == store.StateTorn }
 

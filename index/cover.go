@@ -403,6 +403,9 @@ func (x *Index) settle(ctx context.Context, covers []cover) {
 	})
 }
 
+// errOvertaken says that another process took in the same texts first.
+var errOvertaken = errors.New("index: another process was faster")
+
 // putDocs writes the rows of a session. It returns by how many seconds a key is later than its event at most.
 func putDocs(ctx context.Context, tx *sql.Tx, n int64, docs []doc) (spill int64, err error) {
 	var stmts [3]*sql.Stmt

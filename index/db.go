@@ -19,14 +19,13 @@ import (
 )
 
 // version is that of the tables and of what is in them. A file of any other version is thrown away.
-const version = 2
+const version = 3
 
 var schema = []string{
 	`CREATE TABLE heads(id TEXT PRIMARY KEY, head BLOB NOT NULL) WITHOUT ROWID`,
 	`CREATE TABLE bodies(id TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID`,
 	`CREATE TABLE hours(id TEXT, hour INTEGER, provider TEXT, model TEXT, data BLOB NOT NULL,
 		PRIMARY KEY(id, hour, provider, model)) WITHOUT ROWID`,
-	`CREATE TABLE texts(id TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID`,
 	// Of the search. words has every word of an event, grams every three adjacent signs of a word; texts are not kept.
 	`CREATE VIRTUAL TABLE words USING fts5(text, content='', contentless_delete=1, tokenize='ascii', prefix='1 2')`,
 	`CREATE VIRTUAL TABLE grams USING fts5(text, content='', contentless_delete=1, tokenize='ascii', detail=none)`,
@@ -35,14 +34,6 @@ var schema = []string{
 	`CREATE TABLE covers(n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, cover BLOB NOT NULL)`,
 	`CREATE TABLE state(name TEXT PRIMARY KEY, v INTEGER NOT NULL) WITHOUT ROWID`,
 	`INSERT INTO state(name, v) VALUES('sum', 0), ('spill', 0)`,
-}
-
-// version returns that of the file as x writes it.
-func (x *Index) version() int {
-	if x.opt.Texts == nil {
-		return version << 16
-	}
-	return version<<16 | int(x.opt.Texts.Version())
 }
 
 // busyMS is how long a statement waits for another process. Nobody holds the file for long: transactions are short.
@@ -112,21 +103,17 @@ func (x *Index) connect(ctx context.Context) error {
 	if err := db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&has); err != nil {
 		return err
 	}
-	if has == x.version() {
+	if has == version {
 		return nil
 	}
 	if has != 0 {
 		return errWrong
 	}
 	return x.transact(ctx, func(tx *sql.Tx) error {
-		if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&has); err != nil || has == x.version() {
+		if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&has); err != nil || has == version {
 			return err // another process was faster
 		}
-		make := slices.Clip(schema)
-		if x.opt.Texts != nil {
-			make = append(make, x.opt.Texts.Schema()...)
-		}
-		for _, s := range append(make, fmt.Sprintf("PRAGMA user_version = %d", x.version())) {
+		for _, s := range append(slices.Clip(schema), fmt.Sprintf("PRAGMA user_version = %d", version)) {
 			if _, err := tx.ExecContext(ctx, s); err != nil {
 				return err
 			}
@@ -302,14 +289,11 @@ func putRow(ctx context.Context, tx *sql.Tx, id session.ID, h head, b body) (hea
 }
 
 // dropRow takes everything of a session out of the file.
-func (x *Index) dropRow(ctx context.Context, tx *sql.Tx, id session.ID) error {
-	for _, s := range []string{"heads", "bodies", "hours", "texts"} {
+func dropRow(ctx context.Context, tx *sql.Tx, id session.ID) error {
+	for _, s := range []string{"heads", "bodies", "hours"} {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM "+s+" WHERE id = ?", string(id)); err != nil {
 			return err
 		}
 	}
-	if x.opt.Texts == nil {
-		return nil
-	}
-	return x.opt.Texts.Forget(ctx, tx, id)
+	return nil
 }

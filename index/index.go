@@ -22,7 +22,6 @@
 //	advance.go  reading what is new of a log, and writing it down
 //	list.go     pages of a list
 //	hours.go    what was done when: rows for statistics
-//	texts.go    tables of somebody else's, made of the same events: those of a search
 //	search.go   searching: what the tables propose, what the logs say
 //	cover.go    taking logs into the tables of the search
 package index
@@ -44,7 +43,6 @@ type Options struct {
 	Path     string // of the file; "": memory only
 	Store    store.Store
 	Registry *session.Registry
-	Texts    Texts // nil: none are kept
 	// Lag is how many events may be searched in their logs before they are taken into the tables of the search; 0: 1000, and
 	// more in a large store.
 	Lag int

@@ -198,7 +198,7 @@ func (x *Index) drop(ctx context.Context, gone []session.ID) bool {
 	defer x.mu.Unlock()
 	written := x.write(ctx, func(tx *sql.Tx) error {
 		for _, id := range gone {
-			if err := x.dropRow(ctx, tx, id); err != nil {
+			if err := dropRow(ctx, tx, id); err != nil {
 				return err
 			}
 		}

@@ -67,7 +67,6 @@ const (
 	ofHead  = 'h'
 	ofBody  = 'b'
 	ofHours = 'u'
-	ofTexts = 't'
 	ofCover = 'c'
 )
 

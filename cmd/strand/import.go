@@ -11,14 +11,18 @@ import (
 
 func (c *cli) importCmd() *cobra.Command {
 	var from string
+	var repair bool
 	cmd := &cobra.Command{
 		Use:   "import PATH..",
 		Short: "Import session files of other programs, or exported ones",
 		Long: "Makes a session of each file; directories are walked, and files in them that hold no session are passed over.\n" +
 			"A file is known by its content. It is only read. The same file again gives the same session and writes nothing;\n" +
 			"one that has grown makes a new session. What has no meaning here is kept as a note and counted. One bad file\n" +
-			"does not stop the rest: the exit code is 1 then.",
-		Example: "  strand import ~/.dsh/sessions\n  strand import --from dsh session.jsonl.zstd --json\n  strand import exported.jsonl",
+			"does not stop the rest: the exit code is 1 then.\n\n" +
+			"An exported session whose records do not fit together (some are missing, stand there twice, or are damaged) is\n" +
+			"refused. With --repair what is good of it becomes a session of its own: each missing event is marked, and the\n" +
+			"report says what was passed over.",
+		Example: "  strand import ~/.dsh/sessions\n  strand import --from dsh session.jsonl.zstd --json\n  strand import exported.jsonl\n  strand import --repair exported.jsonl",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: c.does(func(cmd *cobra.Command, args []string) error {
 			a, err := c.open()
@@ -29,7 +33,7 @@ func (c *cli) importCmd() *cobra.Command {
 			spin := c.newSpinner()
 			defer spin.stop()
 			spin.wait("looking for session files")
-			plan, err := a.PlanImport(cmd.Context(), args, from)
+			plan, err := a.PlanImport(cmd.Context(), args, from, repair)
 			if err != nil {
 				return err
 			}
@@ -63,6 +67,7 @@ func (c *cli) importCmd() *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&from, "from", app.FromAuto, "`FORMAT` of the files: "+strings.Join(app.ImportFormats(), ", "))
+	cmd.Flags().BoolVar(&repair, "repair", false, "take in what is good of an exported session that does not fit, with marks")
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(app.ImportFormats(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -3,7 +3,8 @@
 // verified; what does not fit ends the import with an error, because a copy that is not known to be whole must
 // not pass for the session.
 //
-// A file that is cut off is read as far as its records are good.
+// A file that is cut off is read as far as its records are good. Who asks for it gets a copy of a file that does not fit, too:
+// repair.go says what is in that.
 package native
 
 import (
@@ -24,7 +25,10 @@ import (
 const Name = "native"
 
 // Format reads the files. The zero value is ready.
-type Format struct{}
+type Format struct {
+	// Repair takes in what is good of a file that does not fit, with marks where events are missing, as a copy.
+	Repair bool
+}
 
 var _ importer.Format = Format{}
 
@@ -34,6 +38,15 @@ func (Format) Name() string { return Name }
 // Sniff knows a file by its first line.
 func (Format) Sniff(head []byte) bool { return record.IsExport(head) }
 
+// FaultError says what does not fit in a file. A Format that repairs takes in the rest.
+type FaultError struct {
+	Line int // from 1 on
+	Err  error
+}
+
+func (e *FaultError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
+func (e *FaultError) Unwrap() error { return e.Err }
+
 // reader is one pass over a file.
 type reader struct {
 	blobs importer.Blobs
@@ -42,11 +55,15 @@ type reader struct {
 	head  record.Export
 	link  session.Link
 	line  int
+	mend  *mend // nil: nothing is repaired
 }
 
 // Read reads a file.
-func (Format) Read(ctx context.Context, src io.Reader, blobs importer.Blobs, emit func(session.Event) error) (*importer.Log, error) {
+func (f Format) Read(ctx context.Context, src io.Reader, blobs importer.Blobs, emit func(session.Event) error) (*importer.Log, error) {
 	r := &reader{blobs: blobs, emit: emit}
+	if f.Repair {
+		r.mend = &mend{reader: r, have: map[string]bool{}}
+	}
 	lines := importer.NewLines(src)
 	for {
 		line, err := lines.Next()
@@ -66,7 +83,7 @@ func (Format) Read(ctx context.Context, src io.Reader, blobs importer.Blobs, emi
 		case !line.LF && !whole(line):
 			r.log.Tail = importer.Cut(line.Text, line.Bytes)
 		case line.TooLong():
-			err = fmt.Errorf("it has %d bytes: no record is so long", line.Bytes)
+			err = r.fault(fmt.Errorf("it has %d bytes: no record is so long", line.Bytes))
 		case record.IsBlob(line.Text):
 			err = r.blob(ctx, line.Text)
 		case bytes.HasPrefix(line.Text, []byte(`{"seq":`)):
@@ -74,12 +91,21 @@ func (Format) Read(ctx context.Context, src io.Reader, blobs importer.Blobs, emi
 		default:
 			r.log.Fidelity.Drop("lines of a later version", 1)
 		}
+		if fault, ok := errors.AsType[*FaultError](err); ok && r.mend != nil {
+			r.mend.unreadable(fault)
+			err = nil
+		}
 		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", r.line, err)
+			return nil, err
 		}
 	}
 	if r.line == 0 {
 		return nil, importer.ErrNotThis
+	}
+	if r.mend != nil {
+		if err := r.mend.settle(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if n := r.head.Events; r.log.Events < n {
 		r.log.Copy = true
@@ -112,7 +138,7 @@ func (r *reader) first(line []byte) error {
 	case err != nil && !record.IsExport(line):
 		return importer.ErrNotThis
 	case err != nil:
-		return err
+		return fmt.Errorf("line 1: %w", err)
 	}
 	r.head = head
 	r.log.Header = &head.Header
@@ -126,8 +152,14 @@ func (r *reader) first(line []byte) error {
 
 func (r *reader) blob(ctx context.Context, line []byte) error {
 	name, content, err := record.ParseBlob(line)
-	if err != nil || r.blobs == nil {
-		return err
+	if err != nil {
+		return r.fault(err)
+	}
+	if r.mend != nil {
+		r.mend.have[name] = true
+	}
+	if r.blobs == nil {
+		return nil
 	}
 	got, err := r.blobs.PutBlob(ctx, bytes.Clone(content))
 	if err == nil && got != name {
@@ -136,34 +168,45 @@ func (r *reader) blob(ctx context.Context, line []byte) error {
 	return err
 }
 
+// fault says that something is wrong with the line.
+func (r *reader) fault(err error) error { return &FaultError{r.line, err} }
+
 func (r *reader) record(ctx context.Context, line []byte) error {
 	raw, err := record.Parse(line)
-	if err != nil {
-		return err
+	if err == nil && r.mend != nil {
+		return r.mend.record(ctx, &raw)
 	}
-	ev := raw.Event()
-	if ev.Seq != r.log.Events {
-		return fmt.Errorf("the record has seq %d, %d is the next", ev.Seq, r.log.Events)
+	if err != nil {
+		return r.fault(err)
+	}
+	if raw.Seq != r.log.Events {
+		return r.fault(fmt.Errorf("the record has seq %d, %d is the next", raw.Seq, r.log.Events))
 	}
 	if err := raw.Valid(); err != nil {
-		return err
+		return r.fault(err)
 	}
 	link, ok := raw.CheckLink(r.link)
 	if !ok {
-		return fmt.Errorf("the record at seq %d is not the one that followed: its link is wrong", ev.Seq)
+		return r.fault(fmt.Errorf("the record at seq %d is not the one that followed: its link is wrong", raw.Seq))
 	}
 	r.link = link
+	return r.accept(ctx, &raw)
+}
+
+// accept hands over the event of a record.
+func (r *reader) accept(ctx context.Context, raw *record.Raw) error {
+	ev := raw.Event()
 	if r.blobs != nil {
-		ev.Data, err = record.Internalize(ev.Data, func(name string) ([]byte, error) { return r.blobs.GetBlob(ctx, name) })
+		data, err := record.Internalize(ev.Data, func(name string) ([]byte, error) { return r.blobs.GetBlob(ctx, name) })
 		if err != nil {
-			return err
+			return r.fault(err)
 		}
-		data, err := session.CheckData(ev.Data)
-		if err != nil {
-			return err
+		ev.Data = data
+		if data, err = session.CheckData(ev.Data); err != nil {
+			return r.fault(err)
 		}
 		if !bytes.Equal(data, ev.Data) {
-			return fmt.Errorf("the data at seq %d is not in the form in which a log keeps it", ev.Seq)
+			return r.fault(fmt.Errorf("the data at seq %d is not in the form in which a log keeps it", ev.Seq))
 		}
 		ev.Data = jsontext.Value(data)
 	}

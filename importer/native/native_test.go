@@ -126,11 +126,16 @@ func firstLines(file string, n int) string {
 
 func take(t testing.TB, st store.Store, file string) (importer.Result, error) {
 	t.Helper()
+	return takeAs(t, st, file, native.Format{})
+}
+
+func takeAs(t testing.TB, st store.Store, file string, f native.Format) (importer.Result, error) {
+	t.Helper()
 	reg, err := session.NewRegistry(importer.Kinds())
 	if err != nil {
 		t.Fatal(err)
 	}
-	im, err := importer.New(importer.Options{Store: st, Registry: reg, Formats: importer.Formats{native.Format{}}, Now: func() int64 { return 42 }})
+	im, err := importer.New(importer.Options{Store: st, Registry: reg, Formats: importer.Formats{f}, Now: func() int64 { return 42 }})
 	if err != nil {
 		t.Fatal(err)
 	}
