@@ -262,7 +262,7 @@ func (t *turn) enter(msgs []message.Message) error {
 		for _, m := range msgs {
 			drafts = append(drafts, session.Draft{Type: session.TypeUserMessage, Data: m, Op: session.Append()})
 			if title == "" && m.Source.Kind == message.SourceUser {
-				if title = fallbackTitle(m); title != "" {
+				if title = m.Title(); title != "" {
 					drafts = append(drafts, session.Draft{Type: session.TypeTitle, Data: session.Title{Title: title, Source: "fallback"}})
 				}
 			}

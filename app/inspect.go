@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/strandline-dev/strandline/index"
 	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
@@ -110,7 +109,7 @@ func (i *Inspection) Behind() bool { return i.Snap.Nearest != nil }
 // Close frees what the inspection holds on to.
 func (i *Inspection) Close() error { return i.Snap.Close() }
 
-// Title returns the session's title, or else the first line of what a person said first.
+// Title returns the session's title, or else one made of what a person said first.
 func (i *Inspection) Title() string {
 	if t := i.State.Title().Title; t != "" {
 		return t
@@ -120,7 +119,7 @@ func (i *Inspection) Title() string {
 			return ""
 		}
 		if ev.Type == session.TypeUserMessage && ev.Op.Kind == session.OpAppend {
-			if words := index.FirstWords(ev); words != "" {
+			if words := session.Project(ev).Message.Title(); words != "" {
 				return words
 			}
 		}

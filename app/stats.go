@@ -64,15 +64,13 @@ func (d *Done) add(id session.ID, h index.Hour, told bool, prices meter.Prices) 
 	d.Usage, d.Cost = Usage{d.cost.Usage}, costOf(d.cost)
 }
 
-// Stats sums up what the sessions of q did, subagents and those of programs included. It reads their logs, which
-// progress, if not nil, is told of.
+// Stats sums up what the sessions of q did, subagents and those of programs included. It comes from
+// the index, which reads what it does not know: progress, if not nil, is told of that.
 func (a *App) Stats(ctx context.Context, q StatsQuery, progress func(done, all int)) (Stats, error) {
 	var out Stats
-	x := index.Open(index.Options{Store: a.Store, Registry: a.Registry})
-	defer x.Close()
 	sums := map[[2]string]*Done{}
 	paths := map[string]string{} // of a project with an id: its newest path
-	err := x.Hours(ctx, index.Query{Projects: q.Projects}, progress, func(w index.Worked) error {
+	err := a.idx().Hours(ctx, index.Query{Projects: q.Projects}, progress, func(w index.Worked) error {
 		if w.Facts == nil {
 			out.Unreadable++
 			return nil
@@ -85,7 +83,10 @@ func (a *App) Stats(ctx context.Context, q StatsQuery, progress func(done, all i
 			}
 			project = paths[id]
 		}
-		told := named(w.Hours)
+		told := map[string]bool{} // the models that told tokens
+		for _, hour := range w.Hours {
+			told[modelOf(hour)] = told[modelOf(hour)] || hour.Usage != nil
+		}
 		for _, hour := range w.Hours {
 			if (hour.Hour+1)*3_600_000 <= q.Since {
 				continue
@@ -125,24 +126,4 @@ func modelOf(h index.Hour) string {
 		return "unknown"
 	}
 	return h.Provider + "/" + h.Model
-}
-
-// named gives what a session did before it named its first model to that one, and returns which of its models told tokens.
-func named(hours []index.Hour) map[string]bool {
-	told := map[string]bool{}
-	var first *index.Hour
-	for i, h := range hours {
-		if h.Model != "" && first == nil {
-			first = &hours[i]
-		}
-	}
-	for i := range hours {
-		if hours[i].Model == "" && first != nil {
-			hours[i].Provider, hours[i].Model = first.Provider, first.Model
-		}
-		if hours[i].Usage != nil {
-			told[modelOf(hours[i])] = true
-		}
-	}
-	return told
 }

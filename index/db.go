@@ -36,7 +36,8 @@ var schema = []string{
 	`INSERT INTO state(name, v) VALUES('sum', 0), ('spill', 0)`,
 }
 
-// busyMS is how long a statement waits for another process. Nobody holds the file for long: transactions are short.
+// busyMS is how long a statement waits for another process. Nobody holds the file for long: transactions are short. Who does
+// is waited for once in an answer.
 const busyMS = 3000
 
 // maxWrites is how many sessions one transaction writes.
@@ -58,40 +59,48 @@ func (x *Index) open(ctx context.Context) {
 	if x.db != nil { // somebody deleted the file, or replaced it
 		x.reset()
 	}
-	for try := 0; try < 3 && !x.failed && !x.closed && x.opt.Path != ""; try++ {
+	for try := 0; try < 3 && !x.off && !x.closed && x.opt.Path != ""; try++ {
 		if _, err := os.Stat(filepath.Dir(x.opt.Path)); err != nil {
 			return // there is no store yet: looking at it does not make one
 		}
 		err := x.connect(ctx)
 		if err == nil {
+			x.heads, x.kept = map[session.ID]head{}, map[session.ID]body{} // of a time without the file
 			return
 		}
+		_ = x.closeDB()
 		if ctx.Err() != nil {
-			x.reset()
 			return
 		}
 		x.trouble(err)
 	}
+	x.off = true
 }
 
 func (x *Index) connect(ctx context.Context) error {
 	if info, err := os.Lstat(x.opt.Path); err == nil && !info.Mode().IsRegular() {
 		return errWrong // a link would lead out of the store
 	}
-	// The file must be nobody else's to read, which SQLite would leave to the umask.
-	f, err := os.OpenFile(x.opt.Path, os.O_RDWR|os.O_CREATE, 0o600)
+	// The file must be nobody else's to read, which SQLite would leave to the umask. One that is there is not opened here: to
+	// close it would drop the locks that this process has on it by another Index.
+	f, err := os.OpenFile(x.opt.Path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		err = f.Close()
+	} else if errors.Is(err, fs.ErrExist) {
+		err = nil
+	}
 	if err != nil {
 		return err
 	}
-	info, err := f.Stat()
-	if cerr := f.Close(); err == nil {
-		err = cerr
+	info, err := os.Lstat(x.opt.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errWrong // somebody deleted it at this moment
 	}
 	if err != nil {
 		return err
 	}
 	q := url.Values{"_txlock": {"immediate"}, "_pragma": {
-		fmt.Sprintf("busy_timeout(%d)", busyMS), "journal_mode(WAL)", "synchronous(NORMAL)", "trusted_schema(0)", "secure_delete(1)",
+		fmt.Sprintf("busy_timeout(%d)", x.busyMS), "journal_mode(WAL)", "synchronous(NORMAL)", "trusted_schema(0)", "secure_delete(1)",
 	}}
 	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: x.opt.Path, RawQuery: q.Encode()}).String())
 	if err != nil {
@@ -136,31 +145,49 @@ func (x *Index) transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 
 // write runs f in a transaction and reports whether it was written. The caller holds mu.
 func (x *Index) write(ctx context.Context, f func(tx *sql.Tx) error) bool {
-	if x.db == nil {
+	if x.db == nil || x.off {
 		return false
 	}
 	err := x.transact(ctx, f)
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case isBusy(err):
+		x.off = true // it can be read, and what was to be written is kept
+	default:
 		x.trouble(err)
 	}
 	return err == nil
 }
 
-// trouble decides what an error of the file means. The caller holds mu.
-func (x *Index) trouble(err error) {
-	var se *sqlite.Error
-	code := 0
-	if errors.As(err, &se) {
-		code = se.Code() & 0xff
+func codeOf(err error) int {
+	if se, ok := errors.AsType[*sqlite.Error](err); ok {
+		return se.Code() & 0xff
 	}
+	return sqlite3.SQLITE_OK
+}
+
+// isBusy reports whether another process had the file all the time that a statement waited.
+func isBusy(err error) bool {
+	switch codeOf(err) {
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL:
+		return true
+	}
+	return false
+}
+
+// trouble decides what an error of the file means. Nothing here is for good: the next answer tries again. The caller holds mu.
+func (x *Index) trouble(err error) {
+	code := codeOf(err)
 	switch {
-	case code == sqlite3.SQLITE_BUSY, code == sqlite3.SQLITE_LOCKED, code == sqlite3.SQLITE_PROTOCOL:
-		// Somebody else works on it: the next write may get through.
+	case isBusy(err):
+		x.warn(fmt.Errorf("the index %s is held by another program: %w", x.opt.Path, err))
+		x.fail()
 	case code == sqlite3.SQLITE_FULL:
 		x.warn(fmt.Errorf("the index %s cannot be written: %w", x.opt.Path, err))
+		x.off = true
 	case code == sqlite3.SQLITE_READONLY, code == sqlite3.SQLITE_PERM, errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		x.fail() // a store that is only looked at is no fault
-	case code == sqlite3.SQLITE_CANTOPEN, code == 0 && !errors.Is(err, errWrong), x.thrown == maxThrown:
+	case code == sqlite3.SQLITE_CANTOPEN, code == sqlite3.SQLITE_OK && !errors.Is(err, errWrong), x.thrown == maxThrown:
 		x.warn(fmt.Errorf("the index %s cannot be used: %w", x.opt.Path, err))
 		x.fail()
 	default:
@@ -186,8 +213,9 @@ func (x *Index) discard() {
 
 // fail goes on without the file.
 func (x *Index) fail() {
-	x.reset()
-	x.failed = true
+	if x.off = true; x.db != nil {
+		x.reset()
+	}
 }
 
 // reset forgets what came from the file.
@@ -208,6 +236,7 @@ func (x *Index) closeDB() error {
 
 // load brings heads up to what the file says. The caller holds mu.
 func (x *Index) load(ctx context.Context) error {
+	x.off = false
 	for try := 0; ; try++ {
 		x.open(ctx)
 		if x.db == nil {

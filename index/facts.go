@@ -19,7 +19,7 @@ type Facts struct {
 
 	Title        string      `json:"title,omitzero"` // the last one that was given
 	ByUser       bool        `json:"byUser,omitzero"`
-	First        string      `json:"first,omitzero"` // what a person said first, clipped: the title of who has none
+	First        string      `json:"first,omitzero"` // made of what a person said first: the title of who has none
 	LastActivity int64       `json:"lastActivity"`
 	Turn         session.Seq `json:"turn"` // the turn/start of the open turn; session.None
 	Turns        int         `json:"turns"`
@@ -28,10 +28,20 @@ type Facts struct {
 	Spent        []Spent     `json:"spent,omitzero"`   // by model
 	Unknown      []string    `json:"unknown,omitzero"` // types that nobody declared and that are not ignorable
 
-	Provider string           `json:"provider,omitzero"` // that works now
+	Provider string           `json:"provider,omitzero"` // of the last request/context
 	Model    string           `json:"model,omitzero"`
+	Begun    *Begun           `json:"begun,omitzero"`  // the open turn and step; nil: none, or inherited
 	StepAt   int64            `json:"stepAt,omitzero"` // when the step began that waits for its answer
 	Running  map[string]int64 `json:"running,omitzero"`
+}
+
+// Begun is what is counted for a model that may turn out to be another one: a turn and a step begin before the log says who
+// is asked, and the answer says who answered. What a step does is done by that one.
+type Begun struct {
+	Provider string `json:"provider"`
+	Model    string `json:"model"`
+	Turn     *int64 `json:"turn,omitzero"` // the hour of the turn, until its first step was answered
+	Step     *int64 `json:"step,omitzero"` // of the step, until it was
 }
 
 // Spent is what the answers of one model told of their tokens. Own leaves out what the session inherited: summed over
@@ -76,8 +86,16 @@ type hourKey struct {
 	provider, model string
 }
 
-// hours collects what new events add.
+// hours collects what new events add. A sum may be less than nothing: what was counted for one model was another's.
 type hours map[hourKey]Hour
+
+func (h hours) add(d Hour) {
+	k := hourKey{d.Hour, d.Provider, d.Model}
+	if was, ok := h[k]; ok {
+		d = was.add(d)
+	}
+	h[k] = d
+}
 
 const maxUnknown = 1000 // as session.State has it
 
@@ -90,36 +108,45 @@ func begun(h session.Header) Facts {
 func (f *Facts) fold(h session.Header, reg *session.Registry, ev *session.Event, add hours) {
 	f.Next = ev.Seq + 1
 	own := ev.Seq >= h.Shared()
+	if ev.Seq == h.Shared() { // nothing that was begun by another session is gone on with
+		f.Begun, f.StepAt, f.Running = nil, 0, nil
+	}
 	did := func(d Hour) {
 		if !own {
 			return
 		}
-		k := hourKey{floorHour(ev.Time), f.Provider, f.Model}
-		d.Hour, d.Provider, d.Model = k.hour, k.provider, k.model
-		if was, ok := add[k]; ok {
-			d = was.add(d)
+		d.Hour, d.Provider, d.Model = floorHour(ev.Time), f.Provider, f.Model
+		if f.Begun != nil {
+			d.Provider, d.Model = f.Begun.Provider, f.Begun.Model
 		}
-		add[k] = d
+		add.add(d)
 	}
 	switch ev.Type {
 	case session.TypeTurnStart:
 		f.Turn = ev.Seq
 		f.Turns++
 		f.StepAt, f.Running = 0, nil
+		f.begin(&Begun{Turn: new(floorHour(ev.Time))}, own)
 		did(Hour{Turns: 1})
 	case session.TypeTurnEnd:
-		f.Turn, f.StepAt, f.Running = session.None, 0, nil
+		f.Turn, f.Begun, f.StepAt, f.Running = session.None, nil, 0, nil
 	case session.TypeStepStart:
 		f.Steps++
 		f.StepAt = ev.Time
+		b := Begun{Step: new(floorHour(ev.Time))}
+		if f.Begun != nil && f.Begun.Step == nil {
+			b.Turn = f.Begun.Turn
+		}
+		f.begin(&b, own)
 		did(Hour{Steps: 1})
 	case session.TypeRequestContext:
 		if v, err := session.DecodeData[session.RequestContext](*ev); err == nil {
 			f.Provider, f.Model = v.Provider, v.Model
+			f.by(v.Provider, v.Model, add)
 		}
 	case session.TypeUserMessage:
 		if f.First == "" && ev.Op.Kind == session.OpAppend {
-			f.First = FirstWords(*ev)
+			f.First = session.Project(*ev).Message.Title()
 		}
 	case session.TypeToolCall:
 		f.ToolCalls++
@@ -153,20 +180,51 @@ func (f *Facts) fold(h session.Header, reg *session.Registry, ev *session.Event,
 	}
 	if u, provider, model, ok := reg.UsageOf(*ev); ok {
 		f.spend(provider, model, u, own)
-		was := [2]string{f.Provider, f.Model}
-		f.Provider, f.Model = provider, model
-		did(Hour{Usage: &u})
-		if ev.Type != session.TypeAssistantMessage {
-			f.Provider, f.Model = was[0], was[1] // of a request beside the conversation
+		if ev.Type == session.TypeAssistantMessage { // others are of requests beside the conversation
+			f.by(provider, model, add)
+		}
+		if own {
+			add.add(Hour{Hour: floorHour(ev.Time), Provider: provider, Model: model, Usage: &u})
 		}
 	}
-	if ev.Type == session.TypeAssistantMessage && f.StepAt != 0 && ev.Op.Kind != session.OpReplace {
-		did(Hour{ModelMS: max(ev.Time-f.StepAt, 0)})
-		f.StepAt = 0
+	if ev.Type == session.TypeAssistantMessage && ev.Op.Kind != session.OpReplace {
+		if f.StepAt != 0 {
+			did(Hour{ModelMS: max(ev.Time-f.StepAt, 0)})
+			f.StepAt = 0
+		}
+		if f.Begun != nil { // its calls are by the same
+			f.Begun = &Begun{Provider: f.Begun.Provider, Model: f.Begun.Model}
+		}
 	}
 	if session.IsActivity(*ev) {
 		f.LastActivity = ev.Time
 	}
+}
+
+// begin makes b what is begun, by who works now.
+func (f *Facts) begin(b *Begun, own bool) {
+	if f.Begun = nil; own {
+		b.Provider, b.Model = f.Provider, f.Model
+		f.Begun = b
+	}
+}
+
+// by gives what is begun to a model.
+func (f *Facts) by(provider, model string, add hours) {
+	if f.Begun == nil || f.Begun.Turn == nil && f.Begun.Step == nil {
+		return // it was answered
+	}
+	b := *f.Begun
+	move := func(hour *int64, turns, steps int) {
+		if hour != nil {
+			add.add(Hour{Hour: *hour, Provider: b.Provider, Model: b.Model, Turns: -turns, Steps: -steps})
+			add.add(Hour{Hour: *hour, Provider: provider, Model: model, Turns: turns, Steps: steps})
+		}
+	}
+	move(b.Turn, 1, 0)
+	move(b.Step, 0, 1)
+	b.Provider, b.Model = provider, model
+	f.Begun = &b
 }
 
 const byUser = "user" // the source of a title that a person gave: it stays
@@ -212,22 +270,6 @@ func (f *Facts) Usage() (total, own *message.Usage) {
 		}
 	}
 	return total, own
-}
-
-// firstLen is how many runes of what a person said first name a session.
-const firstLen = 60
-
-// FirstWords returns the first line of a user/message, clipped, if a person said it; else "".
-func FirstWords(ev session.Event) string {
-	m := session.Project(ev).Message
-	if m.Source.Kind != message.SourceUser {
-		return ""
-	}
-	line, _, _ := strings.Cut(strings.TrimSpace(m.PlainText()), "\n")
-	if r := []rune(line); len(r) > firstLen {
-		return string(r[:firstLen-1]) + "…"
-	}
-	return strings.Clone(line)
 }
 
 // digest stands for one event.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
@@ -82,4 +83,50 @@ func TestFactsAgreeWithTheState(t *testing.T) {
 			t.Fatalf("the hours do not sum up to what it spent itself: %s", d)
 		}
 	})
+}
+
+// What is begun counts for the model that is asked, or answers, although the log names it later.
+func TestWhoWorked(t *testing.T) {
+	const hour = 3600_000
+	ev := func(at int64, typ, data string) session.Event {
+		return session.Event{Time: at, Type: typ, Data: jsontext.Value(data)}
+	}
+	asks := func(at int64, model string) session.Event {
+		return ev(at, session.TypeRequestContext, `{"provider":"p","model":"`+model+`"}`)
+	}
+	answers := func(at int64, model string) session.Event {
+		e := ev(at, session.TypeAssistantMessage, `{"turn":1,"step":1,"message":{"id":"a","role":"assistant","content":[{"type":"text","text":"answer"}],"source":{"kind":"model","provider":"p","model":"`+model+`"}},"usage":{"inputTokens":1}}`)
+		e.Op = session.Append()
+		return e
+	}
+	turn, step := ev(0, session.TypeTurnStart, `{"turn":1}`), ev(hour, session.TypeStepStart, `{"turn":1,"step":1}`)
+	call := ev(hour, session.TypeToolCall, `{"turn":1,"step":1,"callId":"c","name":"t"}`)
+	end := ev(hour, session.TypeTurnEnd, `{"turn":1,"reason":{"kind":"completed"}}`)
+	one := &message.Usage{InputTokens: 1}
+	for name, c := range map[string]struct {
+		evs    []session.Event
+		shared int
+		want   []Hour
+	}{
+		"the first step": {[]session.Event{turn, step, asks(hour, "a")}, 0, []Hour{
+			{Hour: 0, Provider: "p", Model: "a", Turns: 1}, {Hour: 1, Provider: "p", Model: "a", Steps: 1}}},
+		"a change": {[]session.Event{turn, step, asks(hour, "a"), answers(hour, "a"), call, step, asks(hour, "b"), answers(hour, "b"), end}, 0, []Hour{
+			{Hour: 0, Provider: "p", Model: "a", Turns: 1}, {Hour: 1, Provider: "p", Model: "a", Steps: 1, Calls: 1, Usage: one},
+			{Hour: 1, Provider: "p", Model: "b", Steps: 1, Usage: one}}},
+		"who answers has another name": {[]session.Event{turn, step, asks(hour, "a"), answers(hour, "a-1"), call, step, answers(hour, "a-1")}, 0, []Hour{
+			{Hour: 0, Provider: "p", Model: "a-1", Turns: 1}, {Hour: 1, Provider: "p", Model: "a-1", Steps: 2, Calls: 1, Usage: &message.Usage{InputTokens: 2}}}},
+		"nobody was ever named": {[]session.Event{turn, step, end}, 0, []Hour{{Hour: 0, Turns: 1}, {Hour: 1, Steps: 1}}},
+		"what was inherited stays where it is": {[]session.Event{turn, step, asks(hour, "a"), answers(hour, "x"), end, turn, step}, 4, []Hour{
+			{Hour: 0, Provider: "p", Model: "a", Turns: 1}, {Hour: 1, Provider: "p", Model: "a", Steps: 1}}},
+	} {
+		h := session.Header{Format: session.Format, ID: "s", SeedLength: session.Seq(c.shared)}
+		f, all := begun(h), hours{}
+		for i, ev := range c.evs {
+			ev.Seq = session.Seq(i)
+			f.fold(h, sessiontest.Registry(), &ev, all)
+		}
+		if d := cmp.Diff(c.want, all.rows()); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
 }

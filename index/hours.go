@@ -41,29 +41,38 @@ func (x *Index) Hours(ctx context.Context, q Query, progress Progress, f func(Wo
 // hours returns the rows of one session whose facts are f: as they are written down, if they prove themselves, else from
 // its log.
 func (x *Index) hours(ctx context.Context, id session.ID, f Facts) ([]Hour, error) {
-	out, ok := x.writtenHours(ctx, id, f)
+	all, ok := x.writtenHours(ctx, id, f)
 	if !ok {
 		b, ok, err := x.fresh(ctx, id)
 		if err != nil || !ok || !whole(b.Stat) {
 			return nil, err
 		}
 		b.Facts = nil
-		_, all, err := x.read(ctx, id, b)
+		_, read, err := x.read(ctx, id, b)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		if err != nil {
 			return nil, nil // its row says why
 		}
-		out = slices.Collect(maps.Values(all))
+		all = read
 	}
+	return all.rows(), nil
+}
+
+// rows returns what is something, in order.
+func (h hours) rows() []Hour {
+	out := slices.Collect(maps.Values(h))
+	out = slices.DeleteFunc(out, func(h Hour) bool { // all of it was another model's
+		return h == Hour{Hour: h.Hour, Provider: h.Provider, Model: h.Model}
+	})
 	slices.SortFunc(out, func(a, b Hour) int {
 		return cmp.Or(cmp.Compare(a.Hour, b.Hour), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Model, b.Model))
 	})
-	return out, nil
+	return out
 }
 
-func (x *Index) writtenHours(ctx context.Context, id session.ID, f Facts) (out []Hour, ok bool) {
+func (x *Index) writtenHours(ctx context.Context, id session.ID, f Facts) (out hours, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if _, unwritten := x.kept[id]; unwritten || x.db == nil {
@@ -80,6 +89,7 @@ func (x *Index) writtenHours(ctx context.Context, id session.ID, f Facts) (out [
 		}
 		defer rows.Close()
 		sums := uint64(0)
+		out = hours{}
 		for rows.Next() {
 			var raw []byte
 			if err := rows.Scan(&raw); err != nil {
@@ -89,7 +99,8 @@ func (x *Index) writtenHours(ctx context.Context, id session.ID, f Facts) (out [
 			if err != nil {
 				return err
 			}
-			out, sums = append(out, h), sums+sum
+			out.add(h)
+			sums += sum
 		}
 		if err := rows.Err(); err != nil {
 			return err

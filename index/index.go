@@ -55,6 +55,7 @@ type Index struct {
 	opt  Options
 	kind string // of the registry: facts folded under another one are not these facts
 
+	busyMS int
 	warned sync.Once
 	// looking is held by whoever compares the index with the store: two at a time would do the same work twice.
 	looking sync.Mutex
@@ -62,7 +63,7 @@ type Index struct {
 	mu     sync.Mutex
 	closed bool
 	db     *sql.DB // nil: not opened yet, or it cannot be used
-	failed bool    // it cannot be used, and is not tried again
+	off    bool    // until the next answer nothing is written to it; nor is it opened, if it is not
 	thrown int     // how often it was thrown away
 	file   fileID  // of the file that db was opened on
 	loaded int64   // the file's data_version when heads was read
@@ -77,7 +78,7 @@ type Index struct {
 
 // Open returns the index of a store. It neither reads nor writes: the file is opened, or made, when it is needed.
 func Open(opt Options) *Index {
-	return &Index{opt: opt, kind: kindOf(opt.Registry), heads: map[session.ID]head{}, kept: map[session.ID]body{}}
+	return &Index{opt: opt, kind: kindOf(opt.Registry), busyMS: busyMS, heads: map[session.ID]head{}, kept: map[session.ID]body{}}
 }
 
 // Close closes the file.
@@ -103,6 +104,7 @@ func (x *Index) Forget(ctx context.Context, ids ...session.ID) bool {
 		return errors.Is(err, fs.ErrNotExist)
 	}
 	x.mu.Lock()
+	x.off = false
 	x.open(ctx)
 	x.mu.Unlock()
 	return x.drop(ctx, ids)

@@ -7,6 +7,7 @@ import (
 	"hash/crc64"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
@@ -159,7 +160,7 @@ func headOf(m store.Mark, st store.Stat) head {
 
 func (b body) encode(id session.ID) ([]byte, error) {
 	b.Stat.Holder = nil
-	text, err := json.Marshal(b)
+	text, err := json.Marshal(b, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		return nil, fmt.Errorf("index: the row of %s: %w", id, err)
 	}
@@ -171,7 +172,7 @@ func decodeBody(id session.ID, want uint64, text []byte) (b body, err error) {
 	if err != nil || sum != want {
 		return b, errWrong
 	}
-	if json.Unmarshal(text, &b) != nil {
+	if json.Unmarshal(text, &b, jsontext.AllowInvalidUTF8(true)) != nil {
 		return b, errWrong
 	}
 	return b, nil

@@ -1,18 +1,19 @@
-package agent
+package message
 
 import (
 	"strings"
 	"unicode"
-
-	"github.com/strandline-dev/strandline/message"
 )
 
-// maxTitle is the longest fallback title, in runes.
+// maxTitle is the longest title that a message gives, in runes.
 const maxTitle = 60
 
-// fallbackTitle makes a title of a human's first message: one line without control and direction marks,
-// cut at a word. It is "" when nothing readable is left.
-func fallbackTitle(m message.Message) string {
+// Title makes a title of a human's first message, for a session that has none: one line without control and direction
+// marks, cut at a word. It is "" when nothing readable is left, or nobody said it.
+func (m Message) Title() string {
+	if m.Source.Kind != SourceUser {
+		return ""
+	}
 	text := strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
