@@ -416,8 +416,14 @@ func (s *Store) scanOwn(ctx context.Context, l *logScan, id session.ID, dir stri
 		switch {
 		case i+1 < len(scans) && scans[i+1].headErr == nil:
 			sc.settle(scans[i+1].head.Prev)
-		case end && l.hdr.Parent != nil && clip == l.hdr.SeedLength:
-			sc.settle(l.hdr.Parent.Link)
+		case end && sc.open != nil:
+			link, ok, err := s.partLink(l.hdr, id)
+			if err != nil {
+				return err
+			}
+			if ok {
+				sc.settle(link)
+			}
 		}
 		l.synced = max(l.synced, sc.synced)
 		if !end { // of a span only the part that is inherited is ours to tell of

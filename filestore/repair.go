@@ -331,9 +331,9 @@ func (r *repair) layout() (*layout, error) {
 	}
 }
 
-// goodTo returns where the records end that count and lie in src without a gap from its beginning on.
+// goodTo returns where the records end that count and lie in src without a gap, and with nothing between, from its first line on.
 func (r *repair) goodTo(src *source) session.Seq {
-	if i := r.v.find(src.first); i >= 0 && r.v.segs[i].path == src.path && r.v.segs[i].first == src.first {
+	if i := r.v.find(src.first); i >= 0 && r.v.segs[i].path == src.path && r.v.segs[i].first == src.first && r.v.segs[i].off == src.headLen {
 		return r.v.segs[i].end
 	}
 	return src.first

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
 
 	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
@@ -17,29 +18,30 @@ func (s *Store) tied(ctx context.Context, h session.Header, from, to session.Seq
 	if h.Parent == nil {
 		return true, nil
 	}
-	for i, sp := range h.Parent.Spans {
+	for _, sp := range h.Parent.Spans {
 		if sp.End <= from || sp.End > to {
 			continue
 		}
-		want := h.Parent.Link
-		if i+1 < len(h.Parent.Spans) {
-			link, ok, err := s.linkBehind(h, h.Parent.Spans[i+1].ID, sp.End)
-			if err != nil || !ok {
-				return false, err
-			}
-			want = link
+		want, ok, err := s.partLink(h, sp.ID)
+		if err == nil && ok {
+			ok, err = s.endsIn(ctx, h, sp, want)
 		}
-		if ok, err := s.endsIn(ctx, h, sp, want); err != nil || !ok {
+		if err != nil || !ok {
 			return false, err
 		}
 	}
 	return true, nil
 }
 
-// linkBehind returns the link that the part of id, which begins at first, says to follow.
-func (s *Store) linkBehind(h session.Header, id session.ID, first session.Seq) (link session.Link, ok bool, err error) {
-	dir, names, err := s.locate(id, h.ID)
-	if err != nil || len(names) == 0 || names[0].first != first {
+// partLink returns the link at the end of the part of id in h, as what follows says it.
+func (s *Store) partLink(h session.Header, id session.ID) (link session.Link, ok bool, err error) {
+	spans := h.Parent.Spans
+	i := slices.IndexFunc(spans, func(sp session.OriginSpan) bool { return sp.ID == id })
+	if i < 0 || i == len(spans)-1 {
+		return h.Parent.Link, i >= 0, nil
+	}
+	dir, names, err := s.locate(spans[i+1].ID, h.ID)
+	if err != nil || len(names) == 0 || names[0].first != spans[i].End {
 		return link, false, err
 	}
 	err = s.withText(names[0].in(dir), func(f vfs.File) error {
