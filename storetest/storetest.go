@@ -55,7 +55,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 	}{
 		{"Create", createTests}, {"Open", openTests}, {"Append", appendTests}, {"Events", eventTests},
 		{"Read", readTests}, {"Stat", statTests}, {"List", listTests}, {"Fork", forkTests}, {"Take", takeTests}, {"Blobs", blobTests}, {"Pack", packTests}, {"Watch", watchTests},
-		{"Remove", removeTests}, {"Collect", collectTests}, {"Checkpoints", checkpointTests},
+		{"Remove", removeTests}, {"Collect", collectTests}, {"Checkpoints", checkpointTests}, {"Marks", markTests},
 		{"Fence", fenceTests}, {"Crowd", crowdTests}, {"Model", modelTests},
 		{"Repair", repairTests},
 	}
