@@ -65,10 +65,8 @@ func (x *Index) Update(ctx context.Context, id session.ID) error {
 	if err != nil || !ok || !whole(b.Stat) {
 		return err
 	}
-	if _, err = x.advance(ctx, id, b); ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil // a session that cannot be read harms no other one
+	_, _ = x.advance(ctx, id, b) // a session that cannot be read harms no other one
+	return context.Cause(ctx)
 }
 
 // whole reports whether there is a log to be read.
