@@ -47,7 +47,9 @@ type Agent struct {
 	inbox     sync.Mutex     // a leaf: it may be taken under the session's lock
 	unsettled map[string]int // guarded by inbox: ids of input that is not acknowledged yet
 
-	run runner // owned by the goroutine that runs
+	run      runner   // owned by the goroutine that runs
+	entitled bool     // owned by the goroutine that runs: this life has looked whether to ask for a title
+	title    *titling // guarded by mu: nil until it is asked for
 }
 
 // disposal is one attempt to dispose, shared by all callers that come while it runs.
@@ -360,6 +362,7 @@ func (a *Agent) Dispose(ctx context.Context) error {
 func (a *Agent) dispose(ctx context.Context, d *disposal) {
 	a.kill(&CancelError{CauseShutdown})
 	a.wg.Wait()
+	a.untitle(ctx)
 	for _, hook := range a.opts.Hooks.Disposing {
 		_ = protect("disposing hook", func() error { hook(ctx, a); return nil }) // it must not keep the session from being saved
 	}

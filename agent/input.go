@@ -145,7 +145,7 @@ func (a *Agent) write(ctx context.Context, build func(session.State) ([]session.
 // SetTitle gives the session a title of the user's.
 func (a *Agent) SetTitle(ctx context.Context, title string) error {
 	return a.write(ctx, func(session.State) ([]session.Draft, error) {
-		return []session.Draft{{Type: session.TypeTitle, Data: session.Title{Title: title, Source: "user"}}}, nil
+		return []session.Draft{{Type: session.TypeTitle, Data: session.Title{Title: title, Source: sourceUser}}}, nil
 	})
 }
 

@@ -26,7 +26,7 @@ type RetryEvent struct {
 
 // Kinds is the vocabulary of this package, for session.NewRegistry.
 func Kinds() []session.Kind {
-	return []session.Kind{{
+	return append(titleKinds(), []session.Kind{{
 		Type: TypeRetry, Owner: "agent", Doc: "a request failed and is tried again after a delay",
 		Check: func(v jsontext.Value) error {
 			var r RetryEvent
@@ -40,5 +40,5 @@ func Kinds() []session.Kind {
 		},
 	}, {
 		Type: TypeSent, Owner: "agent", Doc: "size and hash of the body of a request that is about to be sent", Check: checkSent,
-	}}
+	}}...)
 }

@@ -111,6 +111,8 @@ type Options struct {
 
 	Hooks Hooks
 
+	Titles *Titles // nil: no model is asked for a title
+
 	MaxSteps        int     // per turn; 0: 50
 	MaxTurnTokens   int64   // of all kinds together; a turn that reached it begins no further step. 0: 10 million, negative: no limit
 	MaxTurnCost     float64 // US dollars, where the provider's catalogue has prices; 0: no limit
@@ -144,6 +146,11 @@ func (o Options) withDefaults() (Options, error) {
 	def(&o.Retry.AfterMax, 2*time.Minute)
 	def(&o.ChunkBytes, 4<<10)
 	def(&o.ChunkAge, 500*time.Millisecond)
+	if o.Titles != nil {
+		t := *o.Titles
+		def(&t.Timeout, 30*time.Second)
+		o.Titles = &t
+	}
 	if o.System == nil {
 		o.System = func(session.Header) string { return SystemPrompt }
 	}

@@ -46,7 +46,7 @@ func (t *turn) pressureInput(req llm.Request, overflow bool) PressureInput {
 		Session: t.a.s, Turn: t.n, Step: t.step, Provider: t.header.prov, ContextWindow: t.header.window,
 		Request: req, Overflow: overflow, Flush: t.a.save,
 		Sent: func(req *llm.Request, at, of session.Seq) error {
-			return t.logSent(req, SentEvent{Turn: t.n, Step: t.step, At: at, Purpose: req.Purpose, Of: of})
+			return t.a.logSent(t.ctx, t.header.prov, req, SentEvent{Turn: t.n, Step: t.step, At: at, Purpose: req.Purpose, Of: of})
 		},
 		Tell:   func(text string) { t.a.feed.push(Notice{Kind: NoticeUpkeep, Turn: t.n, Step: t.step, Text: text}) },
 		Remark: func(text string) { t.a.feed.push(Notice{Kind: NoticeRemark, Turn: t.n, Step: t.step, Text: text}) },

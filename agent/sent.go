@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -27,7 +28,7 @@ type SentEvent struct {
 	Encoding string `json:"encoding"` // llm.Encoder.EncodingName
 	// At is the length of the log that the request was made of: input may have come since.
 	At session.Seq `json:"at"`
-	// Purpose of a request that is none of a turn's (llm.PurposeCompaction); Of is the event that tells how it
+	// Purpose of a request that is none of a turn's (llm.PurposeCompaction, llm.PurposeTitle); Of is the event that tells how it
 	// is made. Turn and step are 0 for one between turns.
 	Purpose string      `json:"purpose,omitzero"`
 	Of      session.Seq `json:"of,omitzero"`
@@ -60,22 +61,22 @@ func (s *SentEvent) Sum(body []byte) {
 // putSent makes the body of a request, which is sent as it is, and logs what it was. It is saved with
 // what the request waits for anyway.
 func (t *turn) putSent(req *llm.Request) error {
-	return t.logSent(req, SentEvent{Turn: t.n, Step: t.step, At: t.at})
+	return t.a.logSent(t.ctx, t.header.prov, req, SentEvent{Turn: t.n, Step: t.step, At: t.at})
 }
 
-func (t *turn) logSent(req *llm.Request, sent SentEvent) error {
-	enc, ok := llm.Find[llm.Encoder](t.header.prov)
+func (a *Agent) logSent(ctx context.Context, prov llm.Provider, req *llm.Request, sent SentEvent) error {
+	enc, ok := llm.Find[llm.Encoder](prov)
 	if !ok {
 		return nil
 	}
 	body, err := enc.Encode(*req)
 	if err != nil {
-		return llm.AsError(t.ctx, err)
+		return llm.AsError(ctx, err)
 	}
 	sent.Encoding = enc.EncodingName()
 	sent.Sum(body)
 	req.Body = body
-	_, err = t.a.s.Append(session.Draft{Type: TypeSent, Data: sent, Ignorable: true})
+	_, err = a.s.Append(session.Draft{Type: TypeSent, Data: sent, Ignorable: true})
 	return err
 }
 

@@ -45,7 +45,7 @@ func (t *turn) stream(req llm.Request) (ans answer, err error) {
 		}
 		return nil
 	}
-	fail := t.receive(req, func(c llm.Chunk) error {
+	fail := receive(t.ctx, t.header.prov, req, func(c llm.Chunk) error {
 		if err := asm.Add(c); err != nil {
 			return err
 		}
@@ -130,14 +130,14 @@ func (t *turn) stream(req llm.Request) (ans answer, err error) {
 const maxAnswer = 64 << 20
 
 // receive ranges over the provider's stream. A provider that panics has failed, as if the connection had.
-func (t *turn) receive(req llm.Request, take func(llm.Chunk) error) (err error) {
+func receive(ctx context.Context, prov llm.Provider, req llm.Request, take func(llm.Chunk) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &llm.Error{Code: llm.CodeMalformedResponse, Message: fmt.Sprintf("the driver crashed: %v", v)}
 		}
 	}()
 	size := 0
-	for c, err := range t.header.prov.Stream(t.ctx, req) {
+	for c, err := range prov.Stream(ctx, req) {
 		if err != nil {
 			return err
 		}

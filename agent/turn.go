@@ -81,6 +81,7 @@ func (r *runner) turn(ctx context.Context) {
 		for _, hook := range r.a.opts.Hooks.TurnEnd {
 			_ = protect("turn-end hook", func() error { hook(r.a, *end); return nil })
 		}
+		r.a.entitle(*end)
 	}
 }
 

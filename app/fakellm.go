@@ -7,7 +7,9 @@ import (
 	"net"
 	"os"
 
+	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/compact"
+	"github.com/strandline-dev/strandline/llm"
 	"github.com/strandline-dev/strandline/llm/fake"
 	"github.com/strandline-dev/strandline/llm/script"
 )
@@ -52,8 +54,16 @@ func OpenFakeLLM(ctx context.Context, o FakeOptions) (*FakeLLM, error) {
 		}
 		record = f.record
 	}
-	f.server = fake.New(fake.Options{Script: s, Record: record, Served: o.Served, Sleep: sleep, Purpose: compact.PurposeOf})
+	f.server = fake.New(fake.Options{Script: s, Record: record, Served: o.Served, Sleep: sleep, Purpose: purposeOf})
 	return f, nil
+}
+
+// purposeOf tells by its text what a request is for.
+func purposeOf(req llm.Request) string {
+	if agent.IsTitle(req) {
+		return llm.PurposeTitle
+	}
+	return compact.PurposeOf(req)
 }
 
 // Serve answers requests until the end of ctx, which is no error.

@@ -146,7 +146,7 @@ func (c *requestCheck) compare(s sent) error {
 		c.h.note("request-unchecked", s.seq, "the request was sent in the form %q, which this version cannot make", s.Encoding)
 		return nil
 	}
-	if s.Purpose != "" && s.Purpose != llm.PurposeCompaction {
+	if s.Purpose != "" && s.Purpose != llm.PurposeCompaction && s.Purpose != llm.PurposeTitle {
 		c.h.Requests.Unchecked++
 		c.h.note("request-unchecked", s.seq, "the request was sent for %q, and this version does not know how it is made", s.Purpose)
 		return nil
@@ -155,7 +155,7 @@ func (c *requestCheck) compare(s sent) error {
 	body, err := c.body(enc, s)
 	if err != nil {
 		var storage *llm.Error // a blob that is gone concerns this request, everything else the log
-		if errors.As(err, &storage) || errors.Is(err, errNoHeader) {
+		if errors.As(err, &storage) || errors.Is(err, errNoHeader) || errors.Is(err, errUntold) {
 			c.h.changed(s.seq, "the request cannot be made again: %v", err)
 			return nil
 		}
@@ -170,9 +170,19 @@ func (c *requestCheck) compare(s sent) error {
 	return nil
 }
 
-var errNoHeader = errors.New("no request/header is in force")
+var (
+	errNoHeader = errors.New("no request/header is in force")
+	errUntold   = errors.New("what it was made of is not there")
+)
 
 func (c *requestCheck) body(enc llm.Encoder, s sent) ([]byte, error) {
+	if s.Purpose == llm.PurposeTitle {
+		req, err := c.title(s.Of)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errUntold, err)
+		}
+		return enc.Encode(req)
+	}
 	at := c.st.RequestHeader()
 	if at == session.None {
 		return nil, errNoHeader
@@ -214,6 +224,19 @@ func (c *requestCheck) summary(turn llm.Request, h session.HeaderBody, items []s
 		return llm.Request{}, err
 	}
 	return compact.Request(provider, turn, items, c.st, start)
+}
+
+// title makes the request for a title that seq of tells of.
+func (c *requestCheck) title(of session.Seq) (llm.Request, error) {
+	ev, err := c.prefix.At(of)
+	if err != nil {
+		return llm.Request{}, err
+	}
+	asked, err := session.DecodeData[agent.TitleAsked](ev)
+	if err != nil {
+		return llm.Request{}, err
+	}
+	return agent.TitleRequest(c.prefix, asked)
 }
 
 // changed adds a problem that is none of the stored bytes.

@@ -108,6 +108,7 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 		},
 		ReadFile: readContext,
 		MaxSteps: o.MaxSteps,
+		Titles:   titles(o),
 		Hooks:    agent.Hooks{Pressure: []func(context.Context, agent.PressureInput) (bool, error){pressure(compactor)}},
 		Now:      time.Now,
 		NewID:    func() string { return string(NewID()) },
@@ -359,6 +360,9 @@ func (w *Work) Summary() (Summary, error) {
 		if err != nil {
 			return out, err
 		}
+		if u, _, _, ok := w.app.Registry.UsageOf(ev); ok {
+			out.Usage.add(&u)
+		}
 		switch ev.Type {
 		case session.TypeStepStart:
 			out.Steps++
@@ -368,20 +372,11 @@ func (w *Work) Summary() (Summary, error) {
 			if d, err := session.DecodeData[session.TurnEnd](ev); err == nil && ev.Seq >= s.FirstLiveSeq() {
 				out.Reason = d.Reason.Kind
 			}
-		case compact.TypeSummary:
-			if d, err := session.DecodeData[compact.Summary](ev); err == nil {
-				out.Usage.add(d.Usage)
-			}
-		case compact.TypeEnd:
-			if d, err := session.DecodeData[compact.End](ev); err == nil {
-				out.Usage.add(d.Usage)
-			}
 		case session.TypeAssistantMessage:
 			d, err := session.DecodeData[session.AssistantMessage](ev)
 			if err != nil {
 				return out, err
 			}
-			out.Usage.add(d.Usage)
 			if text := d.Message.PlainText(); text != "" {
 				out.Text = text
 			}

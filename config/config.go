@@ -97,6 +97,7 @@ type Config struct {
 	Stricter  Value[string] // the project's approval: it bounds the one in force
 	MaxSteps  Value[int]    // of the user
 	FewSteps  Value[int]    // the project's: it bounds the one in force
+	Title     Value[string] // the user's: who is asked for the titles of sessions, TitleByModel or PROVIDER/MODEL; not set: nobody
 	Subagents Value[bool]   // whether agents may hand work to subagents; not set: they may
 
 	Compaction Compaction // of all models that do not say otherwise
@@ -110,6 +111,7 @@ type userFile struct {
 	Model     *string                  `toml:"model"`
 	Approval  *string                  `toml:"approval"`
 	MaxSteps  *int                     `toml:"max_steps"`
+	Title     *string                  `toml:"title"`
 	Subagents *bool                    `toml:"subagents"`
 	Providers map[string]providerTable `toml:"providers"`
 	Models    map[string]modelTable    `toml:"models"`
@@ -160,7 +162,7 @@ func Load(o Options) (*Config, error) {
 		return nil, err
 	}
 	foundProject, err := read(o.Project, &p, false, func(key string) (string, string) {
-		if first, _, _ := strings.Cut(key, "."); first == "providers" || first == "models" || first == "compaction" || first == "telemetry" {
+		if first, _, _ := strings.Cut(key, "."); first == "providers" || first == "models" || first == "compaction" || first == "telemetry" || first == "title" {
 			return "a project may not set this: it comes with whatever is checked out", "put it into " + orElse(o.User, "the user's config file")
 		}
 		return "there is no such key in a project's file", "it knows model, approval and max_steps"
@@ -265,6 +267,7 @@ func (c *Config) user(o Options, u userFile) error {
 	set(&c.Model, u.Model, o.User)
 	set(&c.Approval, u.Approval, o.User)
 	set(&c.MaxSteps, u.MaxSteps, o.User)
+	set(&c.Title, u.Title, o.User)
 	set(&c.Subagents, u.Subagents, o.User)
 	if err := common(o.User, u.Model, u.Approval, u.MaxSteps); err != nil {
 		return err
@@ -315,8 +318,19 @@ func (c *Config) user(o Options, u userFile) error {
 		}
 		c.models[name] = m
 	}
-	if p, _, _ := strings.Cut(c.Model.V, "/"); c.Model.IsSet() && c.providers[p].Name == "" {
-		return bad("model", "there is no provider "+p, "name one of "+strings.Join(c.Names(), ", ")+", or add [providers."+p+"]")
+	titles := c.Title
+	if p, m, ok := strings.Cut(titles.V, "/"); titles.V == TitleByModel {
+		titles = Value[string]{}
+	} else if titles.IsSet() && (!ok || p == "" || m == "") {
+		return bad("title", "it is neither \"model\" nor of the form PROVIDER/MODEL", "leave it out if no model is to be asked for titles")
+	}
+	for _, v := range []struct {
+		key string
+		v   Value[string]
+	}{{"model", c.Model}, {"title", titles}} {
+		if p, _, _ := strings.Cut(v.v.V, "/"); v.v.IsSet() && c.providers[p].Name == "" {
+			return bad(v.key, "there is no provider "+p, "name one of "+strings.Join(c.Names(), ", ")+", or add [providers."+p+"]")
+		}
 	}
 	return nil
 }
@@ -374,6 +388,9 @@ func (c *Config) Policy(def tool.Policy) tool.Policy {
 	}
 	return tool.Stricter(def, tool.Policy(c.Stricter.V))
 }
+
+// TitleByModel is the Title that asks the session's own model.
+const TitleByModel = "model"
 
 // DefaultSteps is how many steps a turn has where nobody says so.
 const DefaultSteps = 50

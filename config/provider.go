@@ -181,6 +181,9 @@ func (c *Config) Settings() []Setting {
 		steps = BuiltIn
 	}
 	add("max_steps", fmt.Sprint(c.Steps()), steps)
+	if c.Title.IsSet() {
+		addText("title", c.Title)
+	}
 	c.Compaction.settings("compaction.", add)
 	if c.Subagents.IsSet() {
 		add("subagents", fmt.Sprint(c.Subagents.V), c.Subagents.Origin)

@@ -19,6 +19,7 @@ func (c *cli) configCmd() *cobra.Command {
 			"  model = \"openai/gpt-5\"        # PROVIDER/MODEL for new sessions\n" +
 			"  approval = \"ask\"             # ask, auto-edit, never-ask or yolo\n" +
 			"  max_steps = 50               # of one turn\n" +
+			"  title = \"model\"              # who is asked once for a session's title: its model, or PROVIDER/MODEL (default: nobody)\n" +
 			"  subagents = true             # agents may hand work to subagents\n" +
 			"  [providers.mine]             # openai, deepseek, openrouter and ollama are built in\n" +
 			"  kind = \"openai\"              # speaks OpenAI's chat completions\n" +

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -142,6 +143,14 @@ func parseLine(text []byte) (Line, error) {
 		}
 		return l, err
 	}
+	if l.Usage != nil {
+		var told struct {
+			Usage map[string]jsontext.Value `json:"usage"`
+		}
+		if err := json.Unmarshal(text, &told); err == nil && len(told.Usage) == 0 {
+			l.Usage = nil // what is not told is not zero
+		}
+	}
 	if l.Usage != nil && len(l.Usage.Extra) > 0 {
 		return l, fmt.Errorf("unknown fields in usage: %s", l.Usage.Extra)
 	}
@@ -195,6 +204,11 @@ func (s *Script) Len() int { return len(s.lines) }
 
 // Repeat makes the script begin again whenever it is used up. Call it before the first Next.
 func (s *Script) Repeat() { s.repeat = true }
+
+// Serves reports whether a line is for requests of that purpose alone.
+func (s *Script) Serves(purpose string) bool {
+	return slices.ContainsFunc(s.lines, func(l Line) bool { return l.Purpose == purpose })
+}
 
 // Next takes the reply for a request of that purpose: the first unused line that names it, else the
 // first unused line of its part before a slash, else the first without a purpose. When there is none the error says that the script is used up.

@@ -344,3 +344,30 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A usage without counts tells nothing, which is not zero.
+func TestUsageUntold(t *testing.T) {
+	for text, told := range map[string]bool{
+		`{"text":"a"}`: false, `{"text":"a","usage":{}}`: false, `{"text":"a","usage":null}`: false,
+		`{"text":"a","usage":{"inputTokens":0,"outputTokens":0}}`: true, `{"text":"a","usage":{"outputTokens":3}}`: true,
+	} {
+		s, err := script.Parse("s", strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, err := s.Next("")
+		if err != nil || (line.Usage != nil) != told {
+			t.Errorf("%s: usage %v, error %v", text, line.Usage, err)
+		}
+	}
+}
+
+func TestServes(t *testing.T) {
+	s, err := script.Parse("s", strings.NewReader("{\"text\":\"a\"}\n{\"text\":\"b\",\"purpose\":\"title\"}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.Serves("title") || s.Serves("subagent") {
+		t.Error("what the lines are for is read wrong")
+	}
+}
