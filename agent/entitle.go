@@ -338,7 +338,7 @@ func modelTitle(content []message.Block) string {
 		}
 		line = strings.TrimRightFunc(strings.TrimLeftFunc(line, dress), func(r rune) bool { return dress(r) || strings.ContainsRune(".。", r) })
 		if strings.ContainsFunc(line, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) {
-			return fallbackTitle(message.Message{Content: []message.Block{message.TextBlock(line)}})
+			return message.TitleOf(line)
 		}
 	}
 	return ""

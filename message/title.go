@@ -8,13 +8,19 @@ import (
 // maxTitle is the longest title that a message gives, in runes.
 const maxTitle = 60
 
-// Title makes a title of a human's first message, for a session that has none: one line without control and direction
-// marks, cut at a word. It is "" when nothing readable is left, or nobody said it.
+// Title makes a title of a human's first message, for a session that has none (TitleOf). It is "" when nothing readable is
+// left, or nobody said it.
 func (m Message) Title() string {
 	if m.Source.Kind != SourceUser {
 		return ""
 	}
-	text := strings.Map(func(r rune) rune {
+	return TitleOf(m.PlainText())
+}
+
+// TitleOf makes a title of a text: one line without control and direction marks, cut at a word. It is "" when nothing
+// readable is left.
+func TitleOf(text string) string {
+	text = strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
 			return ' '
@@ -22,7 +28,7 @@ func (m Message) Title() string {
 			return -1 // Cf holds the direction marks and the invisible joiners
 		}
 		return r
-	}, m.PlainText())
+	}, text)
 	words := strings.Fields(text)
 	var out []rune
 	for _, w := range words {
