@@ -42,6 +42,9 @@ type Options struct {
 	// Sessions are the sizes of the stores that are listed; nil: 1k, 10k. With List nothing else is measured.
 	Sessions []int
 	List     bool
+	// Messages are the sizes of the stores that are searched; nil: 10k. With Search nothing else is measured.
+	Messages []int
+	Search   bool
 	Binary   string            // the command, for the rows about its start; "": left out
 	Begin    func(what string) // called before each measurement; may be nil
 	Emit     func(Row)         // required
@@ -60,6 +63,9 @@ func Run(ctx context.Context, opt Options) (err error) {
 	}
 	if len(opt.Sessions) == 0 {
 		opt.Sessions = []int{1_000, 10_000}
+	}
+	if len(opt.Messages) == 0 {
+		opt.Messages = []int{10_000}
 	}
 	if opt.Turns == 0 {
 		opt.Turns = 200
@@ -86,9 +92,13 @@ func Run(ctx context.Context, opt Options) (err error) {
 		{"idle session", r.idle},
 		{"start", r.starts},
 		{"lists", r.lists},
+		{"searches", r.searches},
 	}
-	if opt.List {
-		works = works[len(works)-1:]
+	switch n := len(works); {
+	case opt.List:
+		works = works[n-2 : n-1]
+	case opt.Search:
+		works = works[n-1:]
 	}
 	for _, w := range works {
 		if ctx.Err() != nil {

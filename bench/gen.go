@@ -22,7 +22,7 @@ func Turn(n int) []session.Draft {
 	surface := func(typ string, data any, src session.Sources) {
 		out = append(out, session.Draft{Type: typ, Data: raw(data), Op: session.Append(), Sources: src})
 	}
-	user := message.User(fmt.Sprintf("u-%d", n), words(rng, 20))
+	user := message.User(fmt.Sprintf("u-%d", n), someWords(rng, 20))
 	log(session.TypeInboxSpliced, session.InboxSpliced{Target: session.NextTurn, Inserted: []message.Message{user}})
 	log(session.TypeTurnStart, session.TurnStart{Turn: n})
 	log(session.TypeInboxSpliced, session.InboxSpliced{Target: session.NextTurn, RemovedCount: 1, Inserted: []message.Message{}, Outcome: session.OutcomeClaimed})
@@ -36,13 +36,13 @@ func Turn(n int) []session.Draft {
 		first := session.Seq((n-1)*TurnEvents + len(out))
 		var text strings.Builder
 		for range chunks {
-			w := words(rng, 3+rng.IntN(8))
+			w := someWords(rng, 3+rng.IntN(8))
 			text.WriteString(w)
 			log(session.TypeAssistantChunk, session.AssistantChunk{Turn: n, Step: step,
 				Chunk: raw(map[string]any{"type": "text-delta", "index": 0, "text": w})})
 		}
 		call := fmt.Sprintf("call-%d-%d", n, step)
-		args := fmt.Sprintf(`{"path":"src/%s.go","offset":%d}`, words(rng, 1), rng.IntN(900))
+		args := fmt.Sprintf(`{"path":"src/%s.go","offset":%d}`, someWords(rng, 1), rng.IntN(900))
 		surface(session.TypeAssistantMessage, session.AssistantMessage{Turn: n, Step: step,
 			Message: message.Message{ID: fmt.Sprintf("a-%d-%d", n, step), Role: message.RoleAssistant,
 				Content: []message.Block{message.TextBlock(text.String()), message.CallBlock(call, "read", args)},
@@ -51,12 +51,12 @@ func Turn(n int) []session.Draft {
 			session.Sources{{First: first, Last: first + chunks - 1}})
 		log(session.TypeToolCall, session.ToolCall{Turn: n, Step: step, CallID: call, Name: "read", Arguments: args})
 		surface(session.TypeToolResult, session.ToolResult{Turn: n, Step: step,
-			Message: message.Result("m-"+call, call, false, message.TextBlock(words(rng, 60+rng.IntN(200))))},
+			Message: message.Result("m-"+call, call, false, message.TextBlock(someWords(rng, 60+rng.IntN(200))))},
 			session.Cite(session.Seq((n-1)*TurnEvents+len(out)-1)))
 		log(session.TypeStepEnd, ref)
 	}
 	for len(out) < TurnEvents-1 {
-		log(session.TypeTodoWrite, session.TodoWrite{Todos: []session.Todo{{Content: words(rng, 5), Status: "pending"}}})
+		log(session.TypeTodoWrite, session.TodoWrite{Todos: []session.Todo{{Content: someWords(rng, 5), Status: "pending"}}})
 	}
 	log(session.TypeTurnEnd, session.TurnEnd{Turn: n, Reason: session.Reason{Kind: session.ReasonCompleted}})
 	return out
@@ -90,7 +90,7 @@ var vocabulary = strings.Fields(`the log is only ever appended to and every read
 	writer holds the lease func return error context session store segment record chain append flush sync fork turn
 	step call result boundary surface view model token cache read write edit bash grep test build green line file`)
 
-func words(rng *rand.Rand, n int) string {
+func someWords(rng *rand.Rand, n int) string {
 	var b strings.Builder
 	for range n {
 		b.WriteString(vocabulary[rng.IntN(len(vocabulary))])

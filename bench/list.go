@@ -25,7 +25,7 @@ func (r *run) lists(ctx context.Context) error {
 
 func (r *run) list(ctx context.Context, n int) error {
 	root := filepath.Join(r.root, fmt.Sprintf("list-%d", n))
-	if err := Populate(ctx, root, "/bench", []Part{{n, 10_000, session.KindRoot}}, nil); err != nil {
+	if err := Populate(ctx, root, "/bench", []Part{{Sessions: n, Bytes: 10_000, Kind: session.KindRoot}}, nil); err != nil {
 		return err
 	}
 	defer os.RemoveAll(root)

@@ -22,6 +22,7 @@ type Part struct {
 	Sessions int
 	Bytes    int // of text, in each
 	Kind     session.SessionKind
+	Text     func(rng *mrand.Rand, n int) string // n words; nil: of a few dozen
 }
 
 // Populate makes a store in root, or adds to it: sessions as the command would have written them, last worked on in a
@@ -61,17 +62,21 @@ func Populate(ctx context.Context, root, project string, parts []Part, progress 
 			_, _ = rand.Read(b[:])
 			begun := int64(1_700_000_000_000) + int64(at[i])*60_000
 			h := session.Header{Format: session.Format, ID: session.ID(hex.EncodeToString(b[:])), CreatedAt: begun, Kind: p.Kind, Cwd: project, Project: project}
-			return st.Take(ctx, h, conversation(i, p.Bytes, begun))
+			return st.Take(ctx, h, conversation(i, p, begun))
 		})
 	}
 	return g.Wait()
 }
 
-// conversation yields whole turns with about n bytes of text: a question, a call with its result, an answer.
-func conversation(seed, n int, at int64) iter.Seq2[session.Event, error] {
+// conversation yields whole turns with about p.Bytes of text: a question, a call with its result, an answer.
+func conversation(seed int, p Part, at int64) iter.Seq2[session.Event, error] {
 	return func(yield func(session.Event, error) bool) {
 		rng := mrand.New(mrand.NewPCG(uint64(seed), 3))
 		seq := session.Seq(0)
+		n, words := p.Bytes, p.Text
+		if words == nil {
+			words = someWords
+		}
 		put := func(typ string, op session.SurfaceOp, data any) bool {
 			text, err := session.CheckData(raw(data))
 			ev := session.Event{Seq: seq, Time: at + int64(seq), Type: typ, Op: op, Data: text}

@@ -48,8 +48,8 @@ type doc struct {
 const (
 	slotBits  = 16
 	maxSecond = 1 << 40
-	chunkDocs = 4000
-	chunkSize = 16 << 20 // bytes of words that one transaction takes in
+	chunkDocs = 20_000   // that one transaction takes in, at most,
+	chunkSize = 16 << 20 // or so many bytes of words and one doc
 )
 
 // second is where an event of time ms belongs: it grows with time.
@@ -244,121 +244,167 @@ func (b behind) from() session.Seq {
 	return b.stat.Header.SeedLength
 }
 
-// take reads what is new of a session and takes it into the tables, under the number that it returns. The error says why it
-// is not there.
-func (x *Index) take(ctx context.Context, b behind) (int64, error) {
+// part is what one transaction takes in of a session: docs, behind what was covers or in its place.
+type part struct {
+	was, next cover
+	docs      []doc
+	fresh     bool // the tables hold nothing of it that is right
+	err       error
+}
+
+// taker reads what is new of sessions and takes it into the tables, of many sessions in one transaction: what each of them costs
+// grows with the tables.
+type taker struct {
+	x     *Index
+	parts []*part // that wait
+	docs  int
+	size  int
+}
+
+// full reports whether what waits is enough for a transaction.
+func (t *taker) full() bool { return t.docs >= chunkDocs || t.size >= chunkSize }
+
+// flush takes in what waits.
+func (t *taker) flush(ctx context.Context) {
+	t.x.put(ctx, t.parts)
+	t.parts, t.docs, t.size = nil, 0, 0
+}
+
+// take reads a session. Once the taker was flushed, the part that it returns says under which number it is in the tables, or why
+// it is not there.
+func (t *taker) take(ctx context.Context, b behind) *part {
 	h := b.stat.Header
-	next := cover{n: b.c.n, Header: h, Past: []byte(b.mark.Past), Next: b.from(), Last: b.c.Last}
-	if !b.on {
-		next.Last = ""
+	p := &part{was: b.c, fresh: !b.on, next: cover{n: b.c.n, Header: h, Past: []byte(b.mark.Past), Next: b.from()}}
+	if b.on {
+		p.next.Last = b.c.Last
 	}
-	was := b.c
-	var docs []doc
-	size, fresh := 0, !b.on
-	flush := func(stamp string) error {
-		put := next
-		put.Stamp = []byte(stamp)
-		n, err := x.put(ctx, was, put, docs, fresh)
-		if err != nil {
-			return err
-		}
-		put.n, next.n = n, n
-		was, fresh = put, false
-		docs, size = docs[:0], 0
-		return nil
-	}
+	t.parts = append(t.parts, p)
 	var names search.Names
-	from := next.Next
-	err := search.Each(ctx, x.opt.Store, search.Target{Header: h, From: from, To: b.stat.Pos.Next}, func(p session.Prefix, ev session.Event) error {
-		texts, err := names.Texts(ev, p, from)
+	from := p.next.Next
+	err := search.Each(ctx, t.x.opt.Store, search.Target{Header: h, From: from, To: b.stat.Pos.Next}, func(log session.Prefix, ev session.Event) error {
+		texts, err := names.Texts(ev, log, from)
 		if err != nil {
 			return err
 		}
 		if d, ok := docOf(ev, texts); ok {
-			docs = append(docs, d)
-			size += len(d.words) + len(d.grams)
+			p.docs = append(p.docs, d)
+			t.docs++
+			t.size += len(d.words) + len(d.grams)
 		}
-		if next.Next = ev.Seq + 1; len(docs) < chunkDocs && size < chunkSize {
+		if p.next.Next = ev.Seq + 1; !t.full() {
 			return nil
 		}
-		next.Last = digest(ev)
-		return flush("")
+		p.next.Last = digest(ev)
+		t.flush(ctx)
+		if p.err != nil {
+			return p.err
+		}
+		p = &part{was: p.next, next: p.next}
+		t.parts = append(t.parts, p)
+		return nil
 	})
 	if err == nil && b.stat.Pos.Next > from {
 		var ev session.Event
-		if ev, err = x.eventAt(ctx, h, b.stat.Pos.Next-1); err == nil {
-			next.Next, next.Last = b.stat.Pos.Next, digest(ev)
+		if ev, err = t.x.eventAt(ctx, h, b.stat.Pos.Next-1); err == nil {
+			p.next.Next, p.next.Last = b.stat.Pos.Next, digest(ev)
 		}
 	}
 	if err == nil {
-		err = flush(b.mark.Stamp)
+		p.next.Stamp = []byte(b.mark.Stamp)
+		return p
 	}
-	if err != nil && !errors.Is(err, errOvertaken) && ctx.Err() == nil { // what was taken in may not be what can be read later
-		x.erase(ctx, []session.ID{h.ID}, false)
+	p.err = err
+	if !errors.Is(err, errOvertaken) && ctx.Err() == nil { // what was taken in may not be what can be read later
+		t.x.erase(ctx, []session.ID{h.ID}, false)
 	}
-	return next.n, err
+	return p
 }
 
-// put writes docs, and that the session is covered as next says, if it is covered as was says; fresh: if it is not.
-func (x *Index) put(ctx context.Context, was, next cover, docs []doc, fresh bool) (n int64, err error) {
+// put writes parts whose session is covered as they say, or is not where they are fresh. The error of a part says why it was
+// not written.
+func (x *Index) put(ctx context.Context, parts []*part) {
+	parts = slices.DeleteFunc(slices.Clone(parts), func(p *part) bool { return p.err != nil })
+	if len(parts) == 0 {
+		return
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.db == nil {
-		return 0, errOvertaken
-	}
-	id := next.Header.ID
 	spilled := int64(0)
-	err = x.transact(ctx, func(tx *sql.Tx) error {
-		var raw []byte
-		n = 0
-		err := tx.QueryRowContext(ctx, "SELECT n, cover FROM covers WHERE id = ?", string(id)).Scan(&n, &raw)
-		switch {
-		case errors.Is(err, sql.ErrNoRows):
-			if !fresh {
-				return errOvertaken
+	err := errNoTables
+	if x.db != nil {
+		err = x.transact(ctx, func(tx *sql.Tx) error {
+			for _, p := range parts {
+				spill, err := p.put(ctx, tx)
+				switch {
+				case errors.Is(err, errOvertaken):
+					p.err = err // it says nothing of the other ones
+				case err != nil:
+					return err
+				}
+				spilled = max(spilled, spill)
 			}
-		case err != nil:
-			return err
-		case fresh && n != was.n:
-			return errOvertaken
-		case fresh:
-			if err := eraseDocs(ctx, tx, n); err != nil {
-				return err
-			}
-		default:
-			if c, err := decodeCover(n, id, raw); err != nil || n != was.n || c.Next != was.Next || c.Last != was.Last {
-				return errors.Join(err, errOvertaken)
-			}
-		}
-		text, err := json.Marshal(next)
-		if err != nil {
-			return err
-		}
-		text = seal(id, ofCover, text)
-		if n == 0 {
-			if err = tx.QueryRowContext(ctx, "INSERT INTO covers(id, cover) VALUES(?, ?) RETURNING n", string(id), text).Scan(&n); err != nil {
-				return err
-			}
-		} else if _, err = tx.ExecContext(ctx, "UPDATE covers SET cover = ? WHERE n = ?", text, n); err != nil {
-			return err
-		}
-		if spilled, err = putDocs(ctx, tx, n, docs); err != nil {
-			return err
-		}
-		return sealTables(ctx, tx)
-	})
-	if err != nil {
-		if ctx.Err() == nil && !errors.Is(err, errOvertaken) {
+			return sealTables(ctx, tx)
+		})
+		if err != nil && ctx.Err() == nil {
 			x.trouble(err)
 		}
+	}
+	for _, p := range parts {
+		switch {
+		case err != nil:
+			p.err = err
+		case p.err == nil && x.covers != nil:
+			x.covers[p.next.Header.ID] = p.next
+		}
+	}
+	if err == nil {
+		x.spill = max(x.spill, spilled)
+	}
+}
+
+// put writes a part and gives it its session's number. errOvertaken: nothing was written.
+func (p *part) put(ctx context.Context, tx *sql.Tx) (spill int64, err error) {
+	id := p.next.Header.ID
+	n := int64(0)
+	var raw []byte
+	err = tx.QueryRowContext(ctx, "SELECT n, cover FROM covers WHERE id = ?", string(id)).Scan(&n, &raw)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		if !p.fresh {
+			return 0, errOvertaken
+		}
+	case err != nil:
+		return 0, err
+	case p.fresh && n != p.was.n:
+		return 0, errOvertaken
+	case p.fresh:
+		if err := eraseDocs(ctx, tx, n); err != nil {
+			return 0, err
+		}
+	default:
+		c, err := decodeCover(n, id, raw)
+		if err != nil {
+			return 0, err
+		}
+		if n != p.was.n || c.Next != p.was.Next || c.Last != p.was.Last {
+			return 0, errOvertaken
+		}
+	}
+	text, err := json.Marshal(p.next)
+	if err != nil {
 		return 0, err
 	}
-	next.n = n
-	if x.covers != nil {
-		x.covers[id] = next
+	text = seal(id, ofCover, text)
+	if n == 0 {
+		err = tx.QueryRowContext(ctx, "INSERT INTO covers(id, cover) VALUES(?, ?) RETURNING n", string(id), text).Scan(&n)
+	} else {
+		_, err = tx.ExecContext(ctx, "UPDATE covers SET cover = ? WHERE n = ?", text, n)
 	}
-	x.spill = max(x.spill, spilled)
-	return n, nil
+	if err != nil {
+		return 0, err
+	}
+	p.next.n = n
+	return putDocs(ctx, tx, n, p.docs)
 }
 
 // fewSettled is how many sessions each process may look at again for itself, before that is written down.

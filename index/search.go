@@ -140,16 +140,24 @@ func (x *Index) plan(ctx context.Context, f search.Filter, w search.Watch) (plan
 	if lag == 0 {
 		lag = 1000 + known/50
 	}
-	for i, l := range late {
-		if waits > lag {
+	taken := make([]*part, len(late)) // nil: not tried
+	if waits > lag {
+		t := taker{x: x}
+		for i, l := range late {
 			w.Progress(i, len(late))
-			n, err := x.take(ctx, l)
-			switch {
-			case err == nil:
-				p.covered[n] = l.stat.Header
-				continue
-			case ctx.Err() != nil:
+			if taken[i] = t.take(ctx, l); ctx.Err() != nil {
 				return plan{}, context.Cause(ctx)
+			}
+		}
+		if t.flush(ctx); ctx.Err() != nil {
+			return plan{}, context.Cause(ctx)
+		}
+	}
+	for i, l := range late {
+		if t := taken[i]; t != nil {
+			if t.err == nil {
+				p.covered[t.next.n] = l.stat.Header
+				continue
 			}
 			l.on = false // it is searched whole, whatever the tables have of it
 		}

@@ -17,7 +17,7 @@ func (c *cli) benchCmd() *cobra.Command {
 		Long: "Measures appends, loads, forks, steps and starts on generated sessions. Each row that has a physical limit\n" +
 			"stands beside it, measured in the same run: a raw write and fdatasync of the same bytes, a read of the same\n" +
 			"file. On a shared machine the ratio counts, not the time. Works in a temporary directory that is removed.",
-		Example: "  strand bench\n  strand bench --json --sizes 1000,10000,100000,1000000 --dir /var/tmp",
+		Example: "  strand bench\n  strand bench --json --sizes 1000,10000,100000,1000000 --dir /var/tmp\n  strand bench --search --messages 10000,100000",
 		Args:    cobra.NoArgs,
 		RunE: c.does(func(cmd *cobra.Command, _ []string) error {
 			exe, err := os.Executable()
@@ -38,8 +38,11 @@ func (c *cli) benchCmd() *cobra.Command {
 	f.IntSliceVar(&o.Sizes, "sizes", []int{1_000, 10_000, 100_000}, "lengths of the histories, in events")
 	f.IntSliceVar(&o.Sessions, "sessions", []int{1_000, 10_000}, "sizes of the stores that are listed")
 	f.BoolVar(&o.List, "list", false, "measure lists only")
+	f.IntSliceVar(&o.Messages, "messages", []int{10_000}, "sizes of the stores that are searched")
+	f.BoolVar(&o.Search, "search", false, "measure searches only")
 	f.IntVar(&o.Turns, "turns", 200, "turns per append measurement")
 	f.StringVar(&o.Dir, "dir", "", "where to work (default the system's temporary directory)")
+	cmd.MarkFlagsMutuallyExclusive("list", "search")
 	return cmd
 }
 
