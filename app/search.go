@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -125,15 +127,33 @@ func (q SearchQuery) filter() (search.Filter, error) {
 	return f, nil
 }
 
-// recall is the tool with which the session with header h searches the past sessions of its project.
-func (a *App) recall(h session.Header) tool.Definition {
+// recall is the tool with which the session with header h, which goes on in dir, searches the past sessions of its project.
+func (a *App) recall(h session.Header, dir string) tool.Definition {
+	ours := store.Query{Projects: namesOf(h, dir)}
 	return recall.Definition(recall.Options{
 		Store: a.Store, Self: h.ID, Title: a.titleOf, Now: time.Now,
 		Search: func(ctx context.Context, q search.Query, f search.Filter, limit int) iter.Seq2[search.Result, error] {
 			return a.results(ctx, q, f, limit, search.Watch{})
 		},
-		Ours: func(other session.Header) bool { return projectOf(other) == projectOf(h) },
+		Ours: ours.InProject,
 	})
+}
+
+// namesOf returns what sessions of the project bear in their headers (one name each) that the session with header h is of, which
+// goes on in dir: what a person's search in dir would go by, if that is still the project, and what h bears itself. But the path
+// that the project has left is its name only as long as nothing else stands there.
+func namesOf(h session.Header, dir string) []string {
+	here, own := ProjectOf(dir), projectOf(h)
+	names := []string{h.ProjectID}
+	if (store.Query{Projects: here.Names}).InProject(h) {
+		names = append(names, here.Names...)
+	}
+	if here.ID == h.ProjectID && here.ID != "" && !slices.Contains(here.Names, own) {
+		if _, err := os.Lstat(own); !errors.Is(err, fs.ErrNotExist) {
+			return names
+		}
+	}
+	return append(names, own)
 }
 
 // projectOf is the project that a session belongs to.

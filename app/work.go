@@ -216,7 +216,7 @@ func (a *App) equip(s *session.Session, dir string) (agent.Kit, error) {
 	if err != nil {
 		return agent.Kit{}, err
 	}
-	set, err := tool.NewSet(append(defs, a.recall(s.Header()))...)
+	set, err := tool.NewSet(append(defs, a.recall(s.Header(), dir))...)
 	if err != nil {
 		return agent.Kit{}, err
 	}

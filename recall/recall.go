@@ -1,7 +1,7 @@
 // Package recall is the tool session_search: an agent finds what was said and done in the past sessions of its project.
 //
 // It sees what a person's search would show of these sessions and nothing else: not its own session (that it has before it),
-// not other projects, not the trash. What it must not see and what does not exist look the same. It reads only, and
+// not other projects, not the trash. A project that was moved or renamed is one under all its names. What it must not see and what does not exist look the same. It reads only, and
 // credentials are replaced before anything gets into the log again.
 package recall
 
