@@ -14,7 +14,7 @@ func (c *cli) benchCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure storage and loop beside their physical limits",
-		Long: "Measures appends, loads, forks, steps and starts on generated sessions. Each row that has a physical limit\n" +
+		Long: "Measures appends, loads, forks, steps, starts, lists and searches on generated sessions. Each row that has a physical limit\n" +
 			"stands beside it, measured in the same run: a raw write and fdatasync of the same bytes, a read of the same\n" +
 			"file. On a shared machine the ratio counts, not the time. Works in a temporary directory that is removed.",
 		Example: "  strand bench\n  strand bench --json --sizes 1000,10000,100000,1000000 --dir /var/tmp\n  strand bench --search --messages 10000,100000",
