@@ -572,6 +572,10 @@ func (l *logScan) newer(sc *segScan, it *item) {
 
 // ending judges what stands behind the last good record of a log.
 func (s *Store) ending(l *logScan, id session.ID, sc *segScan, bad []item, due session.Seq) (lost bool) {
+	if due == sc.first && len(bad) == 0 && sc.first >= l.behind.Next { // a segment comes to its name with its first record
+		l.hurt(id, store.Range{File: sc.path, Offset: sc.size, First: due, Last: due, Detail: "it ends before its first record"})
+		return false
+	}
 	for i := range bad {
 		it := &bad[i]
 		switch {

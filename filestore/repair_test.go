@@ -1,10 +1,12 @@
 package filestore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -266,4 +268,44 @@ func flipLine(files map[string][]byte, name string, line int) {
 	}
 	b[at+strings.IndexByte(string(b[at:]), '\n')/2] ^= 4
 	files[name] = b
+}
+
+// A segment is linked whole: one that was cut to its first line has lost a record. If it were taken for the end of the log,
+// every life would find the name of its first segment taken, for good.
+func TestCutToItsFirstLine(t *testing.T) {
+	for _, lives := range []int{1, 2} {
+		t.Run(fmt.Sprint(lives), func(t *testing.T) {
+			s := openStore(t, t.TempDir(), nil)
+			newStored(t, s, subject, 10)
+			if lives == 2 {
+				w := must[store.Writer](t)(s.Open(t.Context(), subject))
+				mustAppend(t, w, events(10, 5))
+				mustFlush(t, w)
+				w.Close()
+			}
+			names := must[[]segName](t)(s.segmentNames(s.dir(subject)))
+			last := names[len(names)-1]
+			path := last.in(s.dir(subject))
+			b := must[[]byte](t)(os.ReadFile(path))
+			if err := os.WriteFile(path, b[:bytes.IndexByte(b, '\n')+1], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if op := checkHurt(t, s, "cut", 15); op != nil {
+				t.Fatalf("a segment without a record is the end of the log: %+v", op)
+			}
+			if st := must[store.Stat](t)(s.Stat(t.Context(), subject)); st.State != store.StateDamaged {
+				t.Fatalf("stat: %+v", st)
+			}
+			if rep := must[store.Repair](t)(s.Repair(t.Context(), subject, false)); len(rep.Damage) != 1 {
+				t.Fatalf("repair: %+v", rep)
+			}
+			got, snap := readEvents(t, s, subject)
+			if n := wantMended(t, "repaired", got, events(0, 15)); n != 1 || snap.Pos.Next != last.first+1 {
+				t.Fatalf("%d lost of %d", n, snap.Pos.Next)
+			}
+			w := must[store.Writer](t)(s.Open(t.Context(), subject))
+			mustAppend(t, w, events(snap.Pos.Next, 2))
+			mustFlush(t, w)
+		})
+	}
 }
