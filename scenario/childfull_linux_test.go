@@ -16,7 +16,7 @@ func TestDiskFullInSubagent(t *testing.T) {
 		use(call{"task", map[string]any{"prompt": "fill it", "name": "a"}}),
 		{Purpose: "subagent/a", ToolCalls: []call{bash("cat /dev/zero > " + filepath.Join(filepath.Dir(b.store), "fill") + " 2>&1; head -c 15000 /dev/urandom | base64 -w 76")}},
 		{Purpose: "subagent/a", Text: "it was much"},
-		say("so it was"),
+		say(strings.Repeat("so it was ", 10_000)), // more than what the child failed to write gives back
 	}
 	r := b.strand("run", "go", "--script", b.script(lines...), "--cwd", b.ws, "--approve", "yolo")
 	if r.code != 6 || strings.Contains(r.err, "not saved: not saved") {
