@@ -108,11 +108,22 @@ func TestP8_LookingIsNotTouching(t *testing.T) {
 	}
 
 	r := b.strandIn("", "chat", oldest, "--script", b.script(say("unused")))
-	if r.code != 0 || !strings.Contains(r.out+r.err, oldest) {
+	_, printed, _ := strings.Cut(strings.TrimSpace(r.out), "session ")
+	if r.code != 0 || printed != oldest {
 		t.Errorf("(3) quitting does not print the id of the session: %v", r)
 	}
 	ordered("(3) resume and quit")
 	unchanged("(3) resume and quit")
+
+	// The list in a chat, and going from one session to others without a word.
+	r = b.strandIn("/sessions\n/sessions 3\n/sessions question "+want[7]+"\n/sessions "+want[9]+"\n/quit\n", "chat", oldest, "--script", b.script(say("unused")))
+	for _, text := range []string{"20 of 50", "  3 ", "now in " + want[2] + ",", "now in " + want[7] + ",", "left " + want[7] + "\n", "now in " + want[9] + ",", "session " + want[9] + "\n"} {
+		if r.code != 0 || !strings.Contains(r.out+r.err, text) {
+			t.Errorf("(3) no %q in a chat that goes from session to session: %v", text, r)
+		}
+	}
+	ordered("(3) going from session to session")
+	unchanged("(3) going from session to session")
 
 	b.ok("title", second, "a new name")
 	ordered("(4) rename")
@@ -170,7 +181,7 @@ func TestP8_LookingIsNotTouching(t *testing.T) {
 	unchanged("(7) rm and restore")
 
 	// The id that was printed on quitting opens the same session.
-	if res := b.run("hello again", []line{say("hello")}, "--session", oldest); res.SessionID != oldest || res.Turn != 2 {
+	if res := b.run("hello again", []line{say("hello")}, "--session", printed); res.SessionID != oldest || res.Turn != 2 {
 		t.Errorf("the printed id opened %+v", res)
 	}
 	if got := b.list()[0].ID; got != oldest {

@@ -20,6 +20,7 @@ const chatHelp = `/undo      hide the last turn from the model      /redo   brin
 /compact   replace the older part of what the model sees by a summary
 /title T   give the session a title               /fork   go on in a fork of this session
 /model M   ask another model from now on (PROVIDER/MODEL); without M: which it is
+/sessions  list this project's sessions; with a number, an id or words of a title: go on there
 /later T   T has a turn of its own, after those that run or wait
 /quit      leave (also Ctrl-D)                    Ctrl-C  stop what runs; twice: leave
 
@@ -32,16 +33,23 @@ begins so), ? explains, Ctrl-C stops the turn. Leaving keeps the question for th
 
 func (c *cli) chatCmd() *cobra.Command {
 	var o workFlags
+	var pick bool
 	cmd := &cobra.Command{
 		Use:   "chat [ID]",
 		Short: "Talk to an agent, line by line",
 		Long: "Begins a session (or goes on with ID) and reads prompts from standard input, one per line. Nothing is stored\n" +
 			"before the first prompt.\n\n" + chatHelp,
-		Example: "  strand chat --script replies.jsonl\n  strand chat last --script more.jsonl",
+		Example: "  strand chat --script replies.jsonl\n  strand chat last --script more.jsonl\n  strand chat --pick",
 		Args:    cobra.MaximumNArgs(1), ValidArgsFunction: c.completeID,
 		RunE: c.does(func(cmd *cobra.Command, args []string) error {
 			if c.json {
 				return &app.UsageError{What: "--json", Why: "a chat is for people", Hint: "use strand run --output stream-json"}
+			}
+			switch {
+			case pick && len(args) > 0:
+				return &app.UsageError{What: "--pick", Why: "a session is named already", Hint: "leave one of them out"}
+			case pick && !isTerminal(c.in):
+				return &app.UsageError{What: "--pick", Why: "nobody sits at a terminal to choose", Hint: "name the session: strand ls lists them, strand chat ID goes on"}
 			}
 			w, err := o.options(cmd.Context(), c, len(args) == 0)
 			if err != nil {
@@ -62,10 +70,11 @@ func (c *cli) chatCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return (&chat{c: c, a: a, opt: w, work: work}).run(cmd.Context())
+			return (&chat{c: c, a: a, opt: w, work: work, pick: picker{first: pick}}).run(cmd.Context())
 		}),
 	}
 	o.register(cmd, c, "ask")
+	cmd.Flags().BoolVar(&pick, "pick", false, "choose from the sessions of this project, or begin a new one")
 	return cmd
 }
 
@@ -85,6 +94,7 @@ type chat struct {
 	asked  atomic.Uint64 // questions shown so far
 	more   bool          // input was accepted while a turn ran
 	later  []string      // lines that wait until the turn is over
+	pick   picker
 }
 
 var errQuit = errors.New("quit")
@@ -117,6 +127,9 @@ func (t *chat) run(ctx context.Context) error {
 	t.agent.Store(t.work.Agent)
 	t.lines = t.readLines(ctx, t.c.in)
 	err := t.takeUp(ctx)
+	if err == nil && t.pick.first {
+		err = t.told(t.offer(ctx, nil))
+	}
 	if err == nil {
 		err = t.loop(ctx)
 	}
@@ -236,6 +249,9 @@ func (t *chat) prompt() {
 
 func (t *chat) line(ctx context.Context, line string) error {
 	ag := t.work.Agent
+	if t.pick.first && !strings.HasPrefix(line, "/") {
+		return t.choice(ctx, line)
+	}
 	cmd, arg, _ := strings.Cut(line, " ")
 	if cmd == "/later" { // nothing runs: it is like any other
 		if line = strings.TrimSpace(arg); line == "" {
@@ -286,6 +302,8 @@ func (t *chat) line(ctx context.Context, line string) error {
 		return t.model(ctx, strings.TrimSpace(arg))
 	case "/fork":
 		return t.fork(ctx)
+	case "/sessions":
+		return t.sessions(ctx, strings.TrimSpace(arg))
 	}
 	return nil
 }

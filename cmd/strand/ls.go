@@ -112,8 +112,23 @@ func (c *cli) printList(l app.List, anyProject bool) {
 			fmt.Fprintf(c.out, "%-20s  %s\n", "", c.paint(yellow, fmt.Sprintf("since %s: may %s run?%s  strand approve %s", when(q.Since), clip(safeLine(q.Name+" "+q.Subject), 80), more, r.ID)))
 		}
 	}
+	switch {
+	case len(l.Rows) == 0 && anyProject:
+		c.hint("no sessions yet; begin one with strand run")
+	case len(l.Rows) == 0:
+		c.hint("no sessions in this project yet; strand ls --any-project shows all")
+	case l.Next != "":
+		c.note("%d of %d; more with --limit 0, or --cursor %s", len(l.Rows), l.Total, l.Next)
+	}
+	if hidden := hiddenText(l.Hidden); hidden != "" {
+		c.note("%s hidden; --all shows them", hidden)
+	}
+}
+
+// hiddenText counts the sessions that a list leaves out; "": none.
+func hiddenText(counts map[session.SessionKind]int) string {
 	var hidden []string
-	for k, n := range l.Hidden {
+	for k, n := range counts {
 		if n > 0 {
 			what := string(k)
 			if k == session.KindSubagent && n > 1 {
@@ -123,17 +138,7 @@ func (c *cli) printList(l app.List, anyProject bool) {
 		}
 	}
 	slices.Sort(hidden)
-	switch {
-	case len(l.Rows) == 0 && anyProject:
-		c.hint("no sessions yet; begin one with strand run")
-	case len(l.Rows) == 0:
-		c.hint("no sessions in this project yet; strand ls --any-project shows all")
-	case l.Next != "":
-		c.note("%d of %d; more with --limit 0, or --cursor %s", len(l.Rows), l.Total, l.Next)
-	}
-	if len(hidden) > 0 {
-		c.note("%s hidden; --all shows them", strings.Join(hidden, ", "))
-	}
+	return strings.Join(hidden, ", ")
 }
 
 func (c *cli) rowLine(r app.Row, anyProject bool) string {

@@ -194,3 +194,44 @@ func TestPipedLinesHaveTurns(t *testing.T) {
 		t.Error("not a turn for each line")
 	}
 }
+
+// The sessions of a project are chosen by number, id or words, at the beginning of a chat and in it; one that somebody
+// holds is not gone to.
+func TestChatPicks(t *testing.T) {
+	p := newPlace(t)
+	p.strand(2, "chat", "--pick", "--script", p.file("s.jsonl", `{"text":"Fine."}`)) // no terminal
+	var ids []string
+	for _, words := range []string{"mend the roof", "mend the boat", "paint the door"} {
+		r := p.strand(0, "run", "--script", "s.jsonl", "--json", words)
+		ids = append(ids, sessionPattern.FindStringSubmatch(r.out)[1])
+	}
+	p.strand(0, "run", "--script", "s.jsonl", "--headless", "by a program")
+	holder, release := p.terminal("chat", ids[1], "--script", "s.jsonl")
+	holder("> ", "/title the boat\n")
+	holder("title: the boat", "")
+
+	after, _ := p.terminal("chat", "--pick", "--script", "s.jsonl")
+	after("paint the door", "")
+	after("the boat", "")
+	after("mend the roof", "")
+	after("1 headless hidden", "")
+	after("an empty line begins a new session", "nothing like it\n")
+	after("no session of this project is called so", "/sessions the\n")
+	after("mend the roof", "roof\n")
+	after("now in "+ids[0], "/sessions\n")
+	after("*", "/sessions boat\n")
+	after("held", "hello\n")
+	after("Fine.", "/sessions "+ids[2][:6]+"\n")
+	after("left "+ids[0], "/sessions door\n")
+	after("you are in it", "/quit\n")
+	after("session "+ids[2], "")
+	release()
+
+	after, _ = p.terminal("chat", "--pick", "--script", "s.jsonl")
+	after("an empty line begins a new session", "\n")
+	after("a new session", "/sessions 9\n")
+	after("no session of this project is called so", "/quit\n")
+	if n := len(strings.Split(strings.TrimSpace(p.strand(0, "ls", "--all", "--json").out), "\n")); n != 5 {
+		t.Errorf("the list has %d lines: a chat without a word made a session", n)
+	}
+}

@@ -14,7 +14,7 @@ import (
 // commands are those of a chat, and whether they work at once while a turn runs; the others wait for its end.
 var commands = map[string]bool{
 	"/help": true, "/later": true, "/title": true, "/model": true,
-	"/undo": false, "/redo": false, "/compact": false, "/fork": false, "/quit": false, "/exit": false,
+	"/undo": false, "/redo": false, "/compact": false, "/fork": false, "/sessions": false, "/quit": false, "/exit": false,
 }
 
 // typed is a line of the person, and how many questions they had seen when they ended it.
