@@ -24,7 +24,7 @@ type picker struct {
 	first bool         // the next line is a choice: the chat began with the list
 }
 
-// sessions shows the sessions of this project, or goes on in the one that arg names: by its number in the list that was
+// sessions shows the sessions of the project that this one is of, or goes on in the one that arg names: by its number in the list that was
 // shown last, by its id or the beginning of it, or by words of its title. Words that fit several show these.
 func (t *chat) sessions(ctx context.Context, arg string) error {
 	if arg == "" {
@@ -48,14 +48,8 @@ func (t *chat) sessions(ctx context.Context, arg string) error {
 
 // offer lists the sessions whose titles have all words in them. With words that fit one alone it goes on in that.
 func (t *chat) offer(ctx context.Context, words []string) error {
-	dir := cmp.Or(t.opt.Cwd, t.opt.Here)
-	if dir == "" {
-		var err error
-		if dir, err = app.CheckProject(""); err != nil {
-			return err
-		}
-	}
-	q := app.ListQuery{Projects: app.ProjectOf(dir).Names, Limit: pickRows}
+	h := t.work.Agent.Session().Header()
+	q := app.ListQuery{Projects: app.ProjectOf(cmp.Or(h.Project, h.Cwd)).Names, Limit: pickRows}
 	if len(words) > 0 {
 		q.Title, q.Limit = words[0], 0
 	}
