@@ -126,7 +126,8 @@ func (a *App) Repair(ctx context.Context, id session.ID, dryRun bool) (Repair, e
 	}
 	rep, err := r.Repair(ctx, id, dryRun)
 	if hurt, ok := errors.AsType[*store.DamagedError](err); ok && hurt.Owner != "" && hurt.Owner != id {
-		err = &OwnerError{ID: id, Owner: hurt.Owner, Err: err}
+		_, gone := a.InTrash(ctx, string(hurt.Owner))
+		err = &OwnerError{ID: id, Owner: hurt.Owner, Trashed: gone == nil, Err: err}
 	}
 	return Repair{DryRun: dryRun, Needed: rep.Damage != nil, Count: store.Records(rep.Lost), Lost: list(rep.Lost), Found: list(rep.Found),
 		Kept: list(rep.Kept), Written: list(rep.Written), Guessed: list(rep.Guessed)}, err

@@ -42,6 +42,7 @@ func (e *UnsavedError) Unwrap() error { return e.Err }
 // OwnerError says that a fork cannot be repaired, because the damage is in the files of another session.
 type OwnerError struct {
 	ID, Owner session.ID
+	Trashed   bool // Owner is in the trash: it is restored before it is repaired
 	Err       error
 }
 

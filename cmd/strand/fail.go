@@ -138,6 +138,9 @@ func explain(what string, err error) *failure {
 	case errors.As(err, &owner):
 		f.exit, f.code, f.why = exitDamaged, "damaged", owner.Error()
 		f.hint = fmt.Sprintf("repair that one first: strand doctor --repair %s", owner.Owner)
+		if owner.Trashed {
+			f.hint = fmt.Sprintf("that one is in the trash: strand restore %s, then strand doctor --repair %s", owner.Owner, owner.Owner)
+		}
 	case errors.As(err, &damaged):
 		f.exit, f.code, f.why = exitDamaged, "damaged", damaged.Error()
 		f.hint = fmt.Sprintf("strand doctor %s says where; strand show %s shows what can be read; strand doctor --repair %s makes it writable again", damaged.ID, damaged.ID, damaged.ID)
