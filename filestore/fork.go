@@ -168,6 +168,9 @@ func (s *Store) LinkAt(ctx context.Context, id session.ID, seq session.Seq) (ses
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // packed or moved: list again
 		}
+		if errors.Is(err, errNotTied) {
+			return zero, &store.DamagedError{ID: id, Owner: owner, Ranges: []store.Range{{File: path, First: seq, Last: seq, Detail: err.Error()}}}
+		}
 		if err != nil {
 			return zero, err
 		}
@@ -221,12 +224,29 @@ func (s *Store) syncedLink(ctx context.Context, dir, path string, seq session.Se
 		return link, false, err
 	}
 	defer f.Close()
-	found := false
+	// The sum does not cover the link: the record before has to be followed, or the child could never be read.
+	var before session.Link
+	checked := false
+	if head, _, err := readSegmentHead(f); err != nil {
+		return link, false, err
+	} else if head.First == seq {
+		before, checked = head.Prev, true
+	} else if err := findRecord(ctx, f, seq-1, func(raw *record.Raw) {
+		before, checked = raw.Link()
+		checked = checked && string(raw.Type) != session.TypeLost // behind a mark a link may not follow
+	}); err != nil {
+		return link, false, err
+	}
+	found, follow := false, true
 	err = findRecord(ctx, f, seq, func(raw *record.Raw) {
 		link, found = raw.Link()
+		follow = !checked || string(raw.Type) == session.TypeLost || follows(raw, before)
 	})
 	if err != nil || !found {
 		return link, false, err
+	}
+	if !follow {
+		return link, false, errNotTied
 	}
 	if err := s.sync(f.SyncData); err != nil {
 		return link, false, err
@@ -236,6 +256,8 @@ func (s *Store) syncedLink(ctx context.Context, dir, path string, seq session.Se
 	}
 	return link, true, s.syncDir(filepath.Dir(dir))
 }
+
+var errNotTied = errors.New("its link does not follow the record before it")
 
 // findRecord calls use with the record of seq, if the segment f holds it.
 func findRecord(ctx context.Context, f vfs.File, seq session.Seq, use func(*record.Raw)) error {

@@ -309,3 +309,26 @@ func TestCutToItsFirstLine(t *testing.T) {
 		})
 	}
 }
+
+// A link that is damaged alone is no place to fork at: the child would name it, and could never be read.
+func TestNoForkAtADamagedLink(t *testing.T) {
+	s := openStore(t, t.TempDir(), nil)
+	newStored(t, s, subject, 20)
+	names := must[[]segName](t)(s.segmentNames(s.dir(subject)))
+	path := names[0].in(s.dir(subject))
+	b := must[[]byte](t)(os.ReadFile(path))
+	line := bytes.Index(b, []byte(`{"seq":12,`))
+	at := line + bytes.Index(b[line:], []byte(`"chain":"`)) + len(`"chain":"`)
+	if b[at]++; b[at] == 'Z'+1 || b[at] == 'z'+1 || b[at] == '9'+1 {
+		b[at] -= 2
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for seq := range session.Seq(20) {
+		_, err := s.LinkAt(t.Context(), subject, seq)
+		if bad := seq == 12 || seq == 13; errors.Is(err, store.ErrDamaged) != bad { // of the two one is damaged
+			t.Errorf("the link at %d: %v", seq, err)
+		}
+	}
+}
