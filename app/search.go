@@ -29,6 +29,7 @@ type SearchQuery struct {
 	Since    int64 // Unix milliseconds
 	Limit    int   // 0 = no limit
 	Cursor   string
+	Rank     bool // the best of each search.RankWindow first, in pages as search.Ranked makes them
 }
 
 // Match is a line of a search: an event in which all was found. Time is in Unix milliseconds.
@@ -59,8 +60,8 @@ type Incomplete struct {
 	Reason string     `json:"reason"`
 }
 
-// Search calls found with each match, newest first. progress, if it is not nil, is told how many of the sessions have been
-// looked at when that takes long. Nothing is written.
+// Search calls found with each match, newest first unless they are ranked. progress, if it is not nil, is told how many of the
+// sessions have been looked at when that takes long. Nothing is written.
 func (a *App) Search(ctx context.Context, q SearchQuery, progress func(done, total int), found func(Match) error) (SearchEnd, error) {
 	end := SearchEnd{Incomplete: []Incomplete{}}
 	query, err := search.Parse(q.Text)
@@ -75,34 +76,51 @@ func (a *App) Search(ctx context.Context, q SearchQuery, progress func(done, tot
 	if err != nil {
 		return end, err
 	}
-	limit := q.Limit
-	if limit > 0 {
-		limit++ // one more tells whether there is more
-	}
 	w := search.Watch{Progress: progress, Trouble: func(id session.ID, err error) {
 		end.Incomplete = append(end.Incomplete, Incomplete{id, err.Error()})
 	}}
 	titles := map[session.ID]string{}
-	var last search.Key
+	show := func(r search.Result) error {
+		title, ok := titles[r.ID]
+		if !ok {
+			title = a.titleOf(ctx, r.ID)
+			titles[r.ID] = title
+		}
+		return found(Match{
+			ID: r.ID, Seq: r.Seq, Type: r.Type, Time: r.Time, Title: title, Snippet: r.Snippet.Marked("«", "»"), Kind: r.Header.Kind,
+			Project: projectOf(r.Header), Field: r.Field, Tool: r.Tool, Marks: r.Snippet,
+		})
+	}
+	if q.Rank {
+		at, err := search.ParsePlace(q.Cursor)
+		if err != nil {
+			return end, err
+		}
+		page, next, err := search.Ranked(at, q.Limit, func(after search.Key, limit int) iter.Seq2[search.Result, error] {
+			f.After = after
+			return a.results(ctx, query, f, limit, w)
+		})
+		for i := 0; err == nil && i < len(page); i++ {
+			err = show(page[i])
+		}
+		end.Next = next.String()
+		return end, err
+	}
+	limit := q.Limit
+	if limit > 0 {
+		limit++ // one more tells whether there is more
+	}
 	n := 0
 	for r, err := range a.results(ctx, query, f, limit, w) {
 		if err != nil {
 			return end, err
 		}
 		if n++; q.Limit > 0 && n > q.Limit {
-			end.Next = last.String()
+			end.Next = f.After.String()
 			break
 		}
-		title, ok := titles[r.ID]
-		if !ok {
-			title = a.titleOf(ctx, r.ID)
-			titles[r.ID] = title
-		}
-		last = r.Key
-		if err := found(Match{
-			ID: r.ID, Seq: r.Seq, Type: r.Type, Time: r.Time, Title: title, Snippet: r.Snippet.Marked("«", "»"), Kind: r.Header.Kind,
-			Project: projectOf(r.Header), Field: r.Field, Tool: r.Tool, Marks: r.Snippet,
-		}); err != nil {
+		f.After = r.Key
+		if err := show(r); err != nil {
 			return end, err
 		}
 	}
@@ -114,11 +132,13 @@ func (a *App) results(ctx context.Context, q search.Query, f search.Filter, limi
 }
 
 func (q SearchQuery) filter() (search.Filter, error) {
-	after, err := search.ParseKey(q.Cursor)
-	if err != nil {
-		return search.Filter{}, err
+	f := search.Filter{Tool: q.Tool, Fields: q.Fields, Since: q.Since}
+	if !q.Rank {
+		var err error
+		if f.After, err = search.ParseKey(q.Cursor); err != nil {
+			return f, err
+		}
 	}
-	f := search.Filter{Tool: q.Tool, Fields: q.Fields, Since: q.Since, After: after}
 	if in := (store.Query{Projects: q.Projects}); q.Projects != nil || len(q.Kinds) > 0 {
 		f.Include = func(h session.Header) bool {
 			return in.InProject(h) && (len(q.Kinds) == 0 || slices.Contains(q.Kinds, h.Kind))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,7 +36,7 @@ func keysOf(t testing.TB, results func(context.Context, search.Query, search.Fil
 	}
 	out := []string{}
 	for _, r := range rs {
-		out = append(out, fmt.Sprint(r.Key, " ", r.Type, " ", r.Header.ID, " ", r.Field, " ", r.Tool, " ", r.Snippet.Marked("<", ">")))
+		out = append(out, fmt.Sprint(r.Key, " ", r.Type, " ", r.Header.ID, " ", r.Field, " ", r.Tool, " ", r.Score, " ", r.Snippet.Marked("<", ">")))
 	}
 	return out
 }
@@ -56,6 +57,40 @@ func both(x *Index, st store.Store) (indexed, scanned func(context.Context, sear
 		}, func(ctx context.Context, q search.Query, f search.Filter, limit int) ([]search.Result, error) {
 			return gather(search.Scan(ctx, st, q, f, limit, search.Watch{}))
 		}
+}
+
+// ranked returns what a search finds in pages, ranked.
+func ranked(t testing.TB, results func(context.Context, search.Query, search.Filter, int) ([]search.Result, error), query string, f search.Filter, limit int) (out []string) {
+	t.Helper()
+	q, err := search.Parse(query)
+	if err != nil {
+		return []string{"no query"}
+	}
+	for at := (search.Place{After: f.After}); ; {
+		page, next, err := search.Ranked(at, limit, func(after search.Key, limit int) iter.Seq2[search.Result, error] {
+			return func(yield func(search.Result, error) bool) {
+				f.After = after
+				rs, err := results(context.Background(), q, f, limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range rs {
+					if !yield(r, nil) {
+						return
+					}
+				}
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range page {
+			out = append(out, fmt.Sprint(r.Score, " ", r.Key))
+		}
+		if at = next; at == (search.Place{}) {
+			return out
+		}
+	}
 }
 
 // same compares the index with a scan over many queries, filters and limits.
@@ -85,6 +120,10 @@ func same(t testing.TB, x *Index, st store.Store, seed, n int) {
 		want, got := keysOf(t, scanned, query, f, limit), keysOf(t, indexed, query, f, limit)
 		if d := cmp.Diff(want, got); d != "" {
 			t.Fatalf("seed %d, %q, %+v, limit %d: %s", seed, query, f, limit, d)
+		}
+		want, got = ranked(t, scanned, query, f, 3), ranked(t, indexed, query, f, 3)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Fatalf("seed %d, %q, %+v, ranked: %s", seed, query, f, d)
 		}
 		found += len(want)
 	}

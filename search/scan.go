@@ -81,6 +81,7 @@ type Result struct {
 	Field   Field          // where the snippet is from
 	Tool    string
 	Snippet Snippet
+	Score   int64 // how well it answers the query: more is better
 }
 
 // Examine decides whether an event with these texts is a result, and makes it. Its session and its time have to be looked
@@ -105,6 +106,7 @@ func Examine(q Query, f Filter, h session.Header, ev session.Event, texts []Text
 	return Result{
 		Key: Key{ev.Time, h.ID, ev.Seq}, Type: ev.Type, Header: h,
 		Field: texts[best].Field, Tool: strings.Clone(texts[best].Tool), Snippet: Snip(texts[best].Text, found[best]),
+		Score: score(q, texts, found),
 	}, true
 }
 

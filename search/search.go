@@ -17,7 +17,7 @@
 // # The order
 //
 // Newest first: by the time of the event, then by id, then by seq from the end. All three never change, so that a page
-// that goes on behind a cursor neither repeats nor skips a hit, whatever happens to the sessions meanwhile.
+// that goes on behind a cursor neither repeats nor skips a hit, whatever happens to the sessions meanwhile. Ranked puts the best of the newest first, and is as steadfast.
 //
 // The files, in reading order:
 //
@@ -26,4 +26,5 @@
 //	texts.go    what of an event is searched
 //	snippet.go  a hit as one line
 //	scan.go     all logs, without an index
+//	rank.go     the best of the newest first
 package search

@@ -27,8 +27,9 @@ func (c *cli) searchCmd() *cobra.Command {
 			"Words are found whole, in any case, with or without accents, and all of them have to be in one event. \"two words\" in\n" +
 			"quotes follow each other; begin* finds words that begin so, *middle* words that contain it. Of scripts that are written without\n" +
 			"spaces every run of signs is found.\n\n" +
+			"With --rank the best of the newest 200 come first: titles and what people said before the rest, short texts before long ones.\n\n" +
 			"With --json one object per line, and last {\"next\",\"incomplete\"}.",
-		Example: "  strand search race condition\n  strand search '\"connection refused\" retry*' --any-project --since 7d\n  strand search '*Handler*' --tool edit\n  strand search migration --in human,title --json | jq -r .id",
+		Example: "  strand search race condition\n  strand search '\"connection refused\" retry*' --any-project --since 7d\n  strand search '*Handler*' --tool edit\n  strand search --rank deadlock\n  strand search migration --in human,title --json | jq -r .id",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: c.does(func(cmd *cobra.Command, args []string) (err error) {
 			if q.Limit < 0 {
@@ -67,6 +68,7 @@ func (c *cli) searchCmd() *cobra.Command {
 	f.StringVar(&q.Tool, "tool", "", "only in the calls and results of the tool `NAME`")
 	f.StringVar(&since, "since", "", "only of this `TIME` and later: 12h, 3d, 2026-11-30")
 	f.IntVar(&q.Limit, "limit", foundRows, "at most `N` (0 = all)")
+	f.BoolVar(&q.Rank, "rank", false, "the best of the newest 200 first")
 	f.StringVar(&q.Cursor, "cursor", "", "go on where a page ended (`NEXT` of its last line)")
 	return cmd
 }
@@ -112,7 +114,11 @@ func (c *cli) searchNotes(end app.SearchEnd, q app.SearchQuery, n int) {
 	switch {
 	case c.json:
 	case end.Next != "":
-		c.note("more with --cursor %s", end.Next)
+		rank := ""
+		if q.Rank {
+			rank = "--rank "
+		}
+		c.note("more with %s--cursor %s", rank, end.Next)
 	case n == 0 && q.Projects != nil:
 		c.hint("nothing found in this project; --any-project searches all")
 	case n == 0:
