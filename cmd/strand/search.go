@@ -27,7 +27,7 @@ func (c *cli) searchCmd() *cobra.Command {
 			"Words are found whole, in any case, with or without accents, and all of them have to be in one event. \"two words\" in\n" +
 			"quotes follow each other; begin* finds words that begin so, *middle* words that contain it. Of scripts that are written without\n" +
 			"spaces every run of signs is found.\n\n" +
-			"With --rank the best of the newest 200 come first: titles and what people said before the rest, short texts before long ones.\n\n" +
+			"With --rank the best of the newest 200 matches come first: titles and what people said before the rest, short texts before long ones.\n\n" +
 			"With --json one object per line, and last {\"next\",\"incomplete\"}.",
 		Example: "  strand search race condition\n  strand search '\"connection refused\" retry*' --any-project --since 7d\n  strand search '*Handler*' --tool edit\n  strand search --rank deadlock\n  strand search migration --in human,title --json | jq -r .id",
 		Args:    cobra.MinimumNArgs(1),
