@@ -3,8 +3,8 @@ package index
 import (
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"os"
 	"slices"
@@ -50,6 +50,7 @@ const (
 	maxSecond = 1 << 40
 	chunkDocs = 20_000   // that one transaction takes in, at most,
 	chunkSize = 16 << 20 // or so many bytes of words and one doc
+	sumBytes  = 64 << 10 // that a sum gathers before it goes on
 )
 
 // second is where an event of time ms belongs: it grows with time.
@@ -181,36 +182,48 @@ func decodeCover(n int64, id session.ID, raw []byte) (cover, error) {
 	return c, err
 }
 
-// tablesSum is the sum over everything that an answer of the tables depends on.
+// tablesSum is the sum over everything that an answer of the tables depends on, row by row in the order of their keys.
 func tablesSum(ctx context.Context, tx *sql.Tx) (int64, error) {
-	var sum int64
+	var sum uint32
+	buf := make([]byte, 0, 2*sumBytes)
 	for i, q := range []string{
-		"SELECT id, block, '' FROM words_data", "SELECT segid, term, pgno FROM words_idx",
-		"SELECT id, block, '' FROM grams_data", "SELECT segid, term, pgno FROM grams_idx",
-		"SELECT key, n || ' ' || seq || ' ' || time, tool FROM docs", "SELECT n, id, cover FROM covers",
-		"SELECT v, name, '' FROM state WHERE name <> 'sum'",
+		"SELECT id, block FROM words_data ORDER BY id", "SELECT segid, term, pgno FROM words_idx ORDER BY segid, term",
+		"SELECT id, block FROM grams_data ORDER BY id", "SELECT segid, term, pgno FROM grams_idx ORDER BY segid, term",
+		"SELECT key, n, seq, time, tool FROM docs ORDER BY key", "SELECT n, id, cover FROM covers ORDER BY n",
+		"SELECT name, v FROM state WHERE name <> 'sum' ORDER BY name",
 	} {
 		rows, err := tx.QueryContext(ctx, q)
 		if err != nil {
 			return 0, err
 		}
-		var a, b, c sql.RawBytes
+		names, err := rows.Columns()
+		if err != nil {
+			rows.Close()
+			return 0, err
+		}
+		row := make([]sql.RawBytes, len(names))
+		into := make([]any, len(names))
+		for c := range row {
+			into[c] = &row[c]
+		}
 		for rows.Next() {
-			if err := rows.Scan(&a, &b, &c); err != nil {
+			if err := rows.Scan(into...); err != nil {
 				rows.Close()
 				return 0, err
 			}
-			h := crc32.NewIEEE()
-			fmt.Fprintf(h, "%d %s %d %d ", i, a, len(b), len(c))
-			h.Write(b)
-			h.Write(c)
-			sum += int64(h.Sum32())
+			buf = append(buf, byte(i))
+			for _, v := range row { // its length parts a value from the next one
+				buf = append(binary.AppendUvarint(buf, uint64(len(v))), v...)
+			}
+			if len(buf) >= sumBytes {
+				sum, buf = crc32.Update(sum, crc32.IEEETable, buf), buf[:0]
+			}
 		}
 		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
 			return 0, err
 		}
 	}
-	return sum, nil
+	return int64(crc32.Update(sum, crc32.IEEETable, buf)), nil
 }
 
 // sealTables writes the sum of the tables as they are now.

@@ -19,7 +19,7 @@ import (
 )
 
 // version is that of the tables and of what is in them. A file of any other version is thrown away.
-const version = 4
+const version = 5
 
 var schema = []string{
 	`CREATE TABLE heads(id TEXT PRIMARY KEY, head BLOB NOT NULL) WITHOUT ROWID`,

@@ -3,6 +3,8 @@ package index
 import (
 	"bytes"
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"iter"
 	"os"
@@ -267,6 +269,46 @@ func TestEraseLeavesNoWord(t *testing.T) {
 		t.Fatal("the word is still in the file")
 	}
 	same(t, x, st, 3, 6)
+}
+
+// TestSumKnowsEveryTable: no change of what an answer depends on leaves the sum as it was.
+func TestSumKnowsEveryTable(t *testing.T) {
+	ctx := context.Background()
+	st := memory(t)
+	fill(t, st, 1, 8)
+	x := indexOf(t, st, filepath.Join(t.TempDir(), "index.db"), -1)
+	same(t, x, st, 1, 6)
+	sum := func(change string) (n int64) {
+		undo := errors.New("undo")
+		err := x.transact(ctx, func(tx *sql.Tx) error {
+			res, err := tx.ExecContext(ctx, change)
+			if err != nil {
+				return err
+			}
+			if rows, _ := res.RowsAffected(); rows == 0 {
+				return errors.New("nothing was changed")
+			}
+			if n, err = tablesSum(ctx, tx); err != nil {
+				return err
+			}
+			return undo
+		})
+		if !errors.Is(err, undo) {
+			t.Fatalf("%s: %v", change, err)
+		}
+		return n
+	}
+	was := sum("UPDATE state SET v = 1 WHERE name = 'sum'") // which is no part of it
+	for _, change := range []string{
+		"UPDATE words_data SET block = block || x'00' WHERE id = (SELECT max(id) FROM words_data)",
+		"UPDATE grams_data SET id = id + 1 WHERE id = (SELECT max(id) FROM grams_data)",
+		"UPDATE words_idx SET pgno = pgno + 2", "DELETE FROM grams_idx", "UPDATE docs SET seq = seq + 1", "UPDATE docs SET n = seq, seq = n",
+		"UPDATE docs SET tool = tool || 'x'", "UPDATE covers SET id = id || 'x'", "UPDATE covers SET cover = x''", "UPDATE state SET v = v + 1 WHERE name = 'spill'",
+	} {
+		if sum(change) == was {
+			t.Errorf("%s: the sum is the same", change)
+		}
+	}
 }
 
 // TestSearchOverDamage: whatever becomes of the file, what is found is the same.
