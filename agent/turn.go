@@ -306,6 +306,10 @@ func (t *turn) reason(err error) session.Reason {
 		return session.Reason{Kind: session.ReasonError, Error: &session.ErrorInfo{Name: name, Code: code, Message: validText(text), Status: status}}
 	}
 	var hook *hookError
+	var coded interface { // of the store: damage
+		error
+		Code() string
+	}
 	switch {
 	case err == nil:
 		return session.Reason{Kind: session.ReasonCompleted}
@@ -324,6 +328,8 @@ func (t *turn) reason(err error) session.Reason {
 		return fail("ModelError", string(failed.Code), failed.Message, failed.Status)
 	case errors.As(err, &hook):
 		return fail("HookFailed", "HOOK_FAILED", err.Error(), 0)
+	case errors.As(err, &coded):
+		return fail("LoopFailed", coded.Code(), err.Error(), 0)
 	}
 	return fail("LoopFailed", "INTERNAL", err.Error(), 0)
 }

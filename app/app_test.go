@@ -146,7 +146,7 @@ func TestOpenThings(t *testing.T) {
 	if b := ins.Brackets(); len(b) != 2 || b[1].State != session.BracketLive {
 		t.Errorf("the new bracket: %v", b)
 	}
-	if r := ins.Report(); r.FirstLiveSeq == nil || *r.FirstLiveSeq != ins.State.LastBoundary() || r.Base != 5 {
+	if r, err := ins.Report(); err != nil || r.FirstLiveSeq == nil || *r.FirstLiveSeq != ins.State.LastBoundary() || r.Base != 5 {
 		t.Errorf("report: %+v", r)
 	}
 	check("then", inspect(t, a, "aaaa", 4), app.ActivityRunning, session.BracketLive, app.CallRunning, app.CallNotStarted)

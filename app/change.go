@@ -133,7 +133,11 @@ func (a *App) Title(ctx context.Context, id session.ID) (Title, error) {
 	if err := ins.Err(); errors.Is(err, store.ErrDamaged) && ins.Prefix.Len() == 0 {
 		return Title{}, err
 	}
-	return Title{id, ins.Title(), ins.State.Title().Source}, nil
+	title, err := ins.Title()
+	if err != nil {
+		return Title{}, fmt.Errorf("reading session %s: %w", id, err)
+	}
+	return Title{id, title, ins.State.Title().Source}, nil
 }
 
 // maxTitle is how many signs a title may have: it stands in a row of a list.

@@ -80,7 +80,11 @@ func (a *App) Export(ctx context.Context, id session.ID, o ExportOptions, w io.W
 	for _, n := range ins.State.Surface() {
 		visible[n.Seq] = true
 	}
-	return export.Markdown(ctx, w, src, export.MarkdownOptions{Title: ins.Title(), View: view,
+	title, err := ins.Title()
+	if err != nil {
+		return export.Report{}, err
+	}
+	return export.Markdown(ctx, w, src, export.MarkdownOptions{Title: title, View: view,
 		Hidden: func(seq session.Seq) bool { return !visible[seq] }})
 }
 

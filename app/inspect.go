@@ -109,22 +109,23 @@ func (i *Inspection) Behind() bool { return i.Snap.Nearest != nil }
 // Close frees what the inspection holds on to.
 func (i *Inspection) Close() error { return i.Snap.Close() }
 
-// Title returns the session's title, or else one made of what a person said first.
-func (i *Inspection) Title() string {
+// Title returns the session's title, or else one made of what a person said first; "" if nobody said anything. An error
+// is one of reading the log.
+func (i *Inspection) Title() (string, error) {
 	if t := i.State.Title().Title; t != "" {
-		return t
+		return t, nil
 	}
 	for ev, err := range i.Prefix.Range(0, i.Prefix.Len()) {
 		if err != nil {
-			return ""
+			return "", err
 		}
 		if ev.Type == session.TypeUserMessage && ev.Op.Kind == session.OpAppend {
 			if words := session.Project(ev).Message.Title(); words != "" {
-				return words
+				return words, nil
 			}
 		}
 	}
-	return ""
+	return "", nil
 }
 
 // clip shortens s to n runes.
@@ -226,6 +227,8 @@ type Stat struct {
 	Events       session.Seq    `json:"events"`
 	FirstLiveSeq *session.Seq   `json:"firstLiveSeq"` // of the last boundary
 	Turns        int            `json:"turns"`
+	Steps        int            `json:"steps"`
+	ToolCalls    int            `json:"toolCalls"`
 	Surface      int            `json:"surface"`
 	Usage        Usage          `json:"usage"`
 	OwnUsage     Usage          `json:"ownUsage"` // without the part that a fork shares with its parent
@@ -242,16 +245,27 @@ type Stat struct {
 	Children     []Child        `json:"children,omitempty"` // subagents, in the order of their starts
 	Lineage      *Lineage       `json:"lineage,omitzero"`   // of an imported session
 
-	// Totals fills these in.
-	Cost  *Cost  `json:"cost,omitzero"`  // of Usage
+	// Totals fills these in. What is "own" is without what the session inherited, as in OwnUsage, and so are the times:
+	// summed over sessions they are what Stats says.
+	Cost         *Cost `json:"cost,omitzero"`    // of Usage
+	OwnCost      *Cost `json:"ownCost,omitzero"` // of OwnUsage
+	OwnSteps     *int  `json:"ownSteps,omitzero"`
+	OwnToolCalls *int  `json:"ownToolCalls,omitzero"`
+	Times
 	Gauge *Gauge `json:"gauge,omitzero"` // nil: nothing was asked of a model yet
 	Tree  *Tree  `json:"tree,omitzero"`
 }
 
-// Report returns the facts of the session.
-func (i *Inspection) Report() Stat {
+// Report returns the facts of the session. An error is one of reading its log; of a log that is known to be damaged there
+// is none, and what cannot be read is missing.
+func (i *Inspection) Report() (Stat, error) {
+	title, err := i.Title()
+	if err != nil && i.Err() == nil {
+		return Stat{}, err
+	}
 	s := Stat{
-		ID: i.Stat.ID, Header: i.Snap.Header, Title: i.Title(), Events: i.State.Next(), Turns: i.State.Turns(),
+		ID: i.Stat.ID, Header: i.Snap.Header, Title: title, Events: i.State.Next(), Turns: i.State.Turns(),
+		Steps: i.State.Steps(), ToolCalls: i.State.ToolCalls(),
 		Surface: i.State.SurfaceLen(), State: i.Stat.State, Reason: i.Stat.Reason, Activity: i.Activity(),
 		LastActivity: i.State.LastActivity(), Brackets: i.Brackets(), OpenCalls: i.OpenCalls(), Base: i.Base,
 		Waiting: i.Questions(), Boundaries: i.State.Boundaries(), Holder: HolderOf(i.Stat.Holder),
@@ -268,7 +282,7 @@ func (i *Inspection) Report() Stat {
 	if types := i.State.Unknown(); len(types) > 0 && s.State != store.StateDamaged && s.State != store.StateUnsupported {
 		s.State, s.Reason = store.StateUnsupported, (&session.UnsupportedError{Types: types}).Reason()
 	}
-	return s
+	return s, nil
 }
 
 // Err returns why the session cannot be trusted whole or written to: *store.DamagedError,

@@ -167,7 +167,16 @@ func (a *App) row(ctx context.Context, in index.Row) Row {
 	}
 	defer ins.Close()
 	r.Activity, r.Waiting, r.Holder = ins.Activity(), ins.Questions(), HolderOf(ins.Stat.Holder)
-	r.Events, r.Turns, r.Title = ins.State.Next(), ins.State.Turns(), ins.Title()
+	r.Events, r.Turns = ins.State.Next(), ins.State.Turns()
+	r.Steps, r.ToolCalls = ins.State.Steps(), ins.State.ToolCalls()
+	total, own = ins.State.Usage()
+	r.Usage, r.OwnUsage = Usage{total}, Usage{own}
+	title, err := ins.Title()
+	if err != nil {
+		r.State, r.Reason = store.StateDamaged, err.Error()
+		return r
+	}
+	r.Title = title
 	return r
 }
 

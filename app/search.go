@@ -195,7 +195,8 @@ func (a *App) titleOf(ctx context.Context, id session.ID) string {
 		return ""
 	}
 	defer ins.Close()
-	return ins.Title()
+	title, _ := ins.Title()
+	return title
 }
 
 // ParseSince reads a point in time before now: how long ago (90m, 12h, 3d, 2w), a day (2026-11-30, local time), or a time as in

@@ -216,7 +216,10 @@ func stated(a *app.App, id session.ID) (string, error) {
 		return "", err
 	}
 	defer ins.Close()
-	r := ins.Report()
+	r, err := ins.Report()
+	if err != nil {
+		return "", err
+	}
 	out := fmt.Sprintf("%s %d/%d %s", holderName(r.Holder), r.Base, r.Events, r.Activity)
 	for _, b := range r.Brackets {
 		if b.Type == "work/start" {

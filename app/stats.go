@@ -28,8 +28,8 @@ type Done struct {
 	Usage     Usage `json:"usage"`
 	Untold    int   `json:"untold,omitzero"` // steps of sessions in which a model told no tokens: Usage is without them
 	Cost      Cost  `json:"cost"`
-	ModelMS   int64 `json:"modelMs"` // from the beginning of steps to their answers
-	ToolMS    int64 `json:"toolMs"`  // from the starts of calls to their results; calls side by side count each
+	ModelMS   int64 `json:"modelMs"` // as in Times
+	ToolMS    int64 `json:"toolMs"`
 
 	cost meter.Cost
 	last session.ID

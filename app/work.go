@@ -427,6 +427,9 @@ func (w *Work) Outcome() error {
 			if r.Error.Code != "" {
 				e.Code = r.Error.Code
 			}
+			if e.Code == store.CodeDamaged { // nobody can go on with it as it is
+				e.Hint = fmt.Sprintf("strand doctor %s says where; strand doctor --repair %s makes it writable again", w.Agent.ID(), w.Agent.ID())
+			}
 			if first := remedies[llm.Code(e.Code)]; first != "" {
 				e.Hint = first + ", then " + goOn
 			}

@@ -38,6 +38,39 @@ func (x *Index) Hours(ctx context.Context, q Query, progress Progress, f func(Wo
 	return nil
 }
 
+// HoursOf returns what the session id, of the header h, did itself in the log p, hour by hour, also where p is only the
+// beginning of what is stored. It is what the index has if that is of the same events, else it is folded from p, whose
+// errors are returned: damage, for one.
+func (x *Index) HoursOf(ctx context.Context, id session.ID, h session.Header, p session.Prefix) ([]Hour, error) {
+	x.mu.Lock()
+	err := x.load(ctx)
+	file := x.db != nil // else the log would be read once for the row, and again for its hours
+	x.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if file {
+		r, _, err := x.Row(ctx, id)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err == nil && r.Facts != nil && r.Facts.Next == p.Len() {
+			if same, err := holds(p, *r.Facts); err != nil {
+				return nil, err
+			} else if same {
+				if all, ok := x.writtenHours(ctx, id, *r.Facts); ok {
+					return all.rows(), nil
+				}
+			}
+		}
+	}
+	all, f := hours{}, begun(h)
+	if err := session.Lend(p, 0, p.Len(), func(ev session.Event) { f.fold(h, x.opt.Registry, &ev, all) }); err != nil {
+		return nil, err
+	}
+	return all.rows(), context.Cause(ctx)
+}
+
 // hours returns the rows of one session whose facts are f: as they are written down, if they prove themselves, else from
 // its log.
 func (x *Index) hours(ctx context.Context, id session.ID, f Facts) ([]Hour, error) {

@@ -39,8 +39,20 @@ func TestHours(t *testing.T) {
 			w.ok(err)
 			s, err := session.Fold(snap.Header, sessiontest.Registry(), snap.Prefix)
 			w.ok(err)
-			if _, own := s.Usage(); own != nil {
+			_, own := s.Usage()
+			if own != nil {
 				usage[id] = own
+			}
+			for _, asked := range []*Index{who, w.index("")} {
+				rows, err := asked.HoursOf(t.Context(), id, snap.Header, snap.Prefix)
+				w.ok(err)
+				var sum Hour
+				for _, h := range rows {
+					sum = sum.add(h)
+				}
+				if d := cmp.Diff(own, sum.Usage); d != "" {
+					t.Fatalf("round %d: hours of %s: %s", round, id, d)
+				}
 			}
 			w.ok(snap.Close())
 		}

@@ -390,6 +390,9 @@ func TestDamageBelowACheckpoint(t *testing.T) {
 			if c.met && (!strings.Contains(r.err+r.out, "damaged") || strings.Contains(r.out, "heard")) {
 				t.Errorf("it goes on as if nothing were: %v", r)
 			}
+			if c.met && (!strings.Contains(r.err, "strand doctor talk-hurt says where") || strings.Contains(r.err, "strand run --session")) {
+				t.Errorf("it says what cannot be done: %v", r)
+			}
 			if !c.met { // somebody looks
 				if r := b.strand("fork", "talk-hurt", "--at", strconv.FormatInt(whole.recs[at+3].Seq, 10)); r.code != 4 && r.code != 0 {
 					t.Errorf("%v", r)
@@ -420,5 +423,26 @@ func TestDamageBelowACheckpoint(t *testing.T) {
 			}
 			state("ok")
 		})
+	}
+}
+
+// TestTitleBelowACheckpoint: a session without a title is called after what was said first. Where that cannot be read any
+// more, whoever asks is told so, and not that it has none.
+func TestTitleBelowACheckpoint(t *testing.T) {
+	b := newBox(t)
+	b.longTalk("talk-hurt", 100)
+	b.ok("undo", "talk-hurt") // a life that gives no title
+	if r := b.ok("title", "talk-hurt"); !strings.HasPrefix(r.out, "question 0") || len(b.folds("talk-hurt")) == 0 {
+		t.Fatalf("%v, checkpoints %v", r, b.folds("talk-hurt"))
+	}
+	at := slices.IndexFunc(b.log("talk-hurt").recs, func(e entry) bool { return e.Type == session.TypeUserMessage })
+	b.edit("talk-hurt", 0, func(text []byte, l storedLog) []byte {
+		text[int(l.recs[at].off)+bytes.Index(text[l.recs[at].off:l.recs[at].end], []byte("why"))] ^= 1
+		return text
+	})
+	for _, args := range [][]string{{"title", "talk-hurt"}, {"show", "talk-hurt", "--stat"}} {
+		if r := b.strand(args...); r.code != 4 || !strings.Contains(r.err, "damaged") {
+			t.Errorf("want exit code 4: %v", r)
+		}
 	}
 }

@@ -147,6 +147,12 @@ func (e *DamagedError) Error() string {
 	return b.String()
 }
 
+// CodeDamaged is the code of what failed because of damage, as logs and programs are told it.
+const CodeDamaged = "DAMAGED"
+
+// Code returns CodeDamaged.
+func (e *DamagedError) Code() string { return CodeDamaged }
+
 // Is matches ErrDamaged.
 func (e *DamagedError) Is(t error) bool { return t == ErrDamaged }
 

@@ -10,8 +10,9 @@ import (
 // Tree is what a session and all that it handed on have used.
 type Tree struct {
 	meter.Cost
-	Children int // sessions below the root
-	Missing  int // of them, those that cannot be read or are another's: what their ends tell is counted
+	Sessions []session.ID // whose own logs are counted, the root first
+	Children int          // sessions below the root
+	Missing  int          // of them, those that cannot be read or are another's: what their ends tell is counted
 }
 
 // Look returns the folded state and the log of a stored session, and what frees them.
@@ -40,6 +41,7 @@ func TreeOf(ctx context.Context, root session.ID, prices meter.Prices, look Look
 			}
 			return nil
 		}
+		t.Sessions = append(t.Sessions, id)
 		if id == root {
 			t.Cost = meter.Total(st, prices)
 		} else {

@@ -25,7 +25,9 @@ func (c *cli) showCmd() *cobra.Command {
 		Use:   "show ID",
 		Short: "Show a session: transcript, events, view or facts",
 		Long: "Shows a session without touching it. The transcript has the messages as they were appended, hidden ones\n" +
-			"marked. --at shows everything as it was right after that event.",
+			"marked. --at shows everything as it was right after that event.\n" +
+			"--stat counts what the log holds; with --json also what the session did itself, without what it inherited (own..),\n" +
+			"and together with its subagents (tree). modelMs and toolMs are of what was done itself. What is unknown is left out.",
 		Example: "  strand show last\n  strand show 7f3k --events --from 100\n  strand show 7f3k --stat --json\n  strand show 7f3k --view openai --at 41",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: c.completeID,
 		RunE: c.does(func(cmd *cobra.Command, args []string) error {
@@ -70,7 +72,7 @@ func (c *cli) showCmd() *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&o.events, "events", false, "the events as they are stored, one JSON object per line")
 	f.StringVar(&o.view, "view", "", "the messages as they would be sent to `PROVIDER`, as JSON")
-	f.BoolVar(&o.stat, "stat", false, "the facts: size, turns, usage, brackets, open calls, boundaries")
+	f.BoolVar(&o.stat, "stat", false, "the facts: size, turns, work and time, usage, brackets, open calls, boundaries")
 	f.Int64Var(&o.from, "from", 0, "first `SEQ` of transcript or events")
 	f.Int64Var(&o.to, "to", -1, "last `SEQ` of transcript or events")
 	f.Int64Var(&o.at, "at", -1, "as it was right after the event `SEQ`")
@@ -114,8 +116,10 @@ func (c *cli) show(ctx context.Context, a *app.App, ins *app.Inspection, o showF
 		return c.object(messages)
 	}
 	if o.stat || !c.json && ins.Snap.Header.ID != "" { // without a header there is nothing to show
-		report := ins.Report()
-		var err error
+		report, err := ins.Report()
+		if err != nil {
+			return err
+		}
 		if report.Lineage, err = a.Lineage(ctx, ins); err != nil {
 			return err
 		}
@@ -283,6 +287,7 @@ func (c *cli) printStat(s app.Stat) {
 	row("state", "%s %s", s.State, s.Reason)
 	row("activity", "%s, last at %s", s.Activity, when(s.LastActivity))
 	row("events", "%d in %d turns; %d on the surface", s.Events, s.Turns, s.Surface)
+	row("work", "%s, %s%s", plural(s.Steps, "step"), plural(s.ToolCalls, "tool call"), timesText(s.Times))
 	row("tokens", "%s%s", s.Usage, costText(s.Usage, s.Cost))
 	if t := s.Tree; t != nil && t.Children > 0 {
 		missing := ""
@@ -311,6 +316,20 @@ func (c *cli) printStat(s app.Stat) {
 	for _, o := range s.OpenCalls {
 		row("open call", "%s at %d: %s", o.Name, o.Seq, callText(o.State))
 	}
+}
+
+// timesText is how long the work of a line took; empty if nothing was measured.
+func timesText(t app.Times) string {
+	sep, text := "; ", ""
+	for _, p := range []struct {
+		who string
+		ms  int64
+	}{{"model", t.ModelMS}, {"tools", t.ToolMS}} {
+		if p.ms > 0 {
+			text, sep = text+sep+p.who+" "+seconds(p.ms), ", "
+		}
+	}
+	return text
 }
 
 // costText is what u cost, for a line; empty if nothing was told.

@@ -129,10 +129,11 @@ func (c *cli) statsLine(key string, d app.Done, most int64) {
 	}
 	key = clip(safeLine(key), 32)
 	key += strings.Repeat(" ", max(32-utf8.RuneCountInString(key), 0))
-	seconds := func(ms int64) string { return fmt.Sprintf("%.1fs", float64(ms)/1000) }
 	fmt.Fprintf(c.out, "%s %8d %5d %5d %5d %9s %9s %9s %7s %7s%s\n", key, d.Sessions, d.Turns, d.Steps, d.ToolCalls, in, out, cost,
 		seconds(d.ModelMS), seconds(d.ToolMS), barOf(spent(d), most, c.barWidth()))
 }
+
+func seconds(ms int64) string { return fmt.Sprintf("%.1fs", float64(ms)/1000) }
 
 // spent is what a bar shows: tokens.
 func spent(d app.Done) int64 {
