@@ -157,7 +157,8 @@ var (
 	}{
 		{regexp.MustCompile(`\b1[0-9]{12}\b`), "MILLIS"},
 		{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d`), "TIME"},
-		{regexp.MustCompile(`,"projectId":"[^"]*"`), ""}, // not every file system has one
+		{regexp.MustCompile(`,"projectId":"[^"]*"`), ""},  // not every file system has one
+		{regexp.MustCompile(`,"(model|tool)Ms":\d+`), ""}, // not told where it is nothing
 		{regexp.MustCompile(`"bytes":\d+`), `"bytes":N`},
 		{regexp.MustCompile(`"link":"[^"]{16}"`), `"link":"LINK"`},
 		{regexp.MustCompile(`"go":"[^"]*","os":"[^"]*","arch":"[^"]*"`), `"go":GO`},
