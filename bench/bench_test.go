@@ -36,7 +36,7 @@ func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	seen := map[string]bool{}
 	err := Run(context.Background(), Options{
-		Dir: dir, Sizes: []int{1000}, Turns: 10, Messages: []int{400},
+		Dir: dir, Sizes: []int{1000}, Turns: 10, Sessions: []int{60}, Messages: []int{400},
 		Emit: func(r Row) {
 			if r.Value <= 0 {
 				t.Errorf("%s: %v %s", r.Work, r.Value, r.Unit)
