@@ -185,7 +185,8 @@ func (x *Index) trouble(err error) {
 	case code == sqlite3.SQLITE_FULL:
 		x.warn(fmt.Errorf("the index %s cannot be written: %w", x.opt.Path, err))
 		x.off = true
-	case code == sqlite3.SQLITE_READONLY, code == sqlite3.SQLITE_PERM, errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+	case code == sqlite3.SQLITE_READONLY, code == sqlite3.SQLITE_PERM, errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS),
+		code == sqlite3.SQLITE_CANTOPEN && readOnly(x.opt.Path):
 		x.fail() // a store that is only looked at is no fault
 	case code == sqlite3.SQLITE_CANTOPEN, code == sqlite3.SQLITE_OK && !errors.Is(err, errWrong), x.thrown == maxThrown:
 		x.warn(fmt.Errorf("the index %s cannot be used: %w", x.opt.Path, err))
@@ -194,6 +195,21 @@ func (x *Index) trouble(err error) {
 		x.thrown++
 		x.discard()
 	}
+}
+
+// readOnly reports whether the file at path cannot be written because nothing there can. SQLite, which wants to make files
+// beside it, says only that it cannot open it.
+func readOnly(path string) bool {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		if f, err = os.CreateTemp(filepath.Dir(path), ".index-*"); err == nil {
+			os.Remove(f.Name())
+		}
+	}
+	if err == nil {
+		f.Close()
+	}
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)
 }
 
 // maxThrown is how often the file is begun anew, in the life of an Index: a medium that spoils it is left alone.
