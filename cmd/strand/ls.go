@@ -27,19 +27,12 @@ func (c *cli) lsCmd() *cobra.Command {
 			"With --json one object per line, and last {\"next\",\"hidden\",\"total\"}.",
 		Example: "  strand ls\n  strand ls --any-project --limit 10\n  strand ls --title parser\n  strand ls --trash --any-project\n  strand ls --json | jq -r 'select(.activity==\"interrupted\") | .id'",
 		Args:    cobra.NoArgs,
-		RunE: c.does(func(cmd *cobra.Command, _ []string) error {
+		RunE: c.does(func(cmd *cobra.Command, _ []string) (err error) {
 			if q.Limit < 0 {
 				return &app.UsageError{What: "--limit", Why: "it is below 0", Hint: "0 means no limit"}
 			}
-			if c.cwd != "" && anyProject {
-				return &app.UsageError{What: "--project", Why: "it contradicts --any-project", Hint: "give one of them"}
-			}
-			if !anyProject {
-				cwd, err := app.CheckProject(c.cwd)
-				if err != nil {
-					return err
-				}
-				q.Projects = app.ProjectOf(cwd).Names
+			if q.Projects, err = c.projects(anyProject); err != nil {
+				return err
 			}
 			q.All = all
 			if !cmd.Flags().Changed("limit") && c.outTerm && !c.json {
@@ -187,4 +180,20 @@ func when(ms int64) string {
 		return "time unknown    "
 	}
 	return time.UnixMilli(ms).Local().Format("2006-01-02 15:04")
+}
+
+// projects returns the names of the project whose sessions are asked for, nil for any: what --project and
+// --any-project say.
+func (c *cli) projects(anyProject bool) ([]string, error) {
+	if anyProject && c.cwd != "" {
+		return nil, &app.UsageError{What: "--project", Why: "it contradicts --any-project", Hint: "give one of them"}
+	}
+	if anyProject {
+		return nil, nil
+	}
+	cwd, err := app.CheckProject(c.cwd)
+	if err != nil {
+		return nil, err
+	}
+	return app.ProjectOf(cwd).Names, nil
 }

@@ -35,15 +35,8 @@ func (c *cli) searchCmd() *cobra.Command {
 			if q.Limit < 0 {
 				return &app.UsageError{What: "--limit", Why: "it is below 0", Hint: "0 means no limit"}
 			}
-			if c.cwd != "" && anyProject {
-				return &app.UsageError{What: "--project", Why: "it contradicts --any-project", Hint: "give one of them"}
-			}
-			if !anyProject {
-				cwd, err := app.CheckProject(c.cwd)
-				if err != nil {
-					return err
-				}
-				q.Projects = app.ProjectOf(cwd).Names
+			if q.Projects, err = c.projects(anyProject); err != nil {
+				return err
 			}
 			if since != "" {
 				if q.Since, err = app.ParseSince(since, time.Now()); err != nil {
@@ -67,7 +60,7 @@ func (c *cli) searchCmd() *cobra.Command {
 	f.StringSliceVar(&in, "in", nil, "only in this `FIELD` (human, assistant, reasoning, tool, arguments, result, title)")
 	f.StringVar(&q.Tool, "tool", "", "only in the calls and results of the tool `NAME`")
 	f.StringVar(&since, "since", "", "only of this `TIME` and later: 12h, 3d, 2026-11-30")
-	f.IntVar(&q.Limit, "limit", foundRows, "at most `N` (0 = all)")
+	f.IntVar(&q.Limit, "limit", foundRows, "at most `N` (0 = all; with --rank the rest of the 200)")
 	f.BoolVar(&q.Rank, "rank", false, "the best of the newest 200 first")
 	f.StringVar(&q.Cursor, "cursor", "", "go on where a page ended (`NEXT` of its last line)")
 	return cmd

@@ -24,17 +24,10 @@ func (c *cli) statsCmd() *cobra.Command {
 			"unknown and not zero. With --json one object per day, project and model, and last {\"total\",\"unreadable\"}.",
 		Example: "  strand stats\n  strand stats --any-project --since 30d\n  strand stats --json | jq -r 'select(.by==\"model\") | [.key,.usage.inputTokens] | @tsv'",
 		Args:    cobra.NoArgs,
-		RunE: c.does(func(cmd *cobra.Command, _ []string) error {
+		RunE: c.does(func(cmd *cobra.Command, _ []string) (err error) {
 			q := app.StatsQuery{Zone: time.Local}
-			if c.cwd != "" && anyProject {
-				return &app.UsageError{What: "--project", Why: "it contradicts --any-project", Hint: "give one of them"}
-			}
-			if !anyProject {
-				cwd, err := app.CheckProject(c.cwd)
-				if err != nil {
-					return err
-				}
-				q.Projects = app.ProjectOf(cwd).Names
+			if q.Projects, err = c.projects(anyProject); err != nil {
+				return err
 			}
 			if since != "" {
 				var err error
