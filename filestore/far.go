@@ -86,7 +86,7 @@ func (v *view) farPlace(g *segment, f vfs.File, seq session.Seq) (mark, int64, e
 	}
 	off := int64(-1)
 	if m, ok := g.far.near(path, seq); ok {
-		if off, err = recordFrom(context.Background(), f, m.off, seq, nil); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if off, err = recordFrom(context.Background(), f, m.off, seq, window, nil); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return mark{}, 0, err
 		}
 	}

@@ -282,7 +282,10 @@ func findRecord(ctx context.Context, f vfs.File, seq session.Seq, use func(*reco
 // seekRecord returns a place in the segment f, not far before the record of seq. What does not count may stand behind
 // the end of a segment, and lead it astray: who finds nothing there looks from the beginning. It halves the file until
 // little is left: the cost does not grow with the segment.
-func seekRecord(f vfs.File, seq session.Seq) (int64, error) {
+func seekRecord(f vfs.File, seq session.Seq) (int64, error) { return seekWithin(f, seq, window) }
+
+// seekWithin is seekRecord for who reads so many bytes at a time: so much is little.
+func seekWithin(f vfs.File, seq session.Seq, step int) (int64, error) {
 	_, head, err := readSegmentHead(f)
 	if err != nil {
 		return 0, err
@@ -294,9 +297,9 @@ func seekRecord(f vfs.File, seq session.Seq) (int64, error) {
 	buf := windows.Get().(*[]byte)
 	defer windows.Put(buf)
 	lo, hi := head, info.Size()
-	for hi-lo > window {
+	for hi-lo > int64(step) {
 		mid := lo + (hi-lo)/2
-		r := record.NewReader(&fileReader{f, mid}, mid, *buf)
+		r := record.NewReader(&fileReader{f, mid}, mid, (*buf)[:step])
 		at, got := int64(-1), session.None
 		for {
 			tok, err := r.Next()

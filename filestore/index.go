@@ -259,22 +259,27 @@ func (s *Store) relocate(dir string, g *segment) (vfs.File, moved, error) {
 // locateRecord returns where the record of seq begins in the segment f, and calls use, if not nil, with it.
 // fs.ErrNotExist: there is none.
 func locateRecord(ctx context.Context, f vfs.File, seq session.Seq, use func(*record.Raw)) (int64, error) {
-	lo, err := seekRecord(f, seq)
+	return locateWithin(ctx, f, seq, window, use)
+}
+
+// locateWithin is locateRecord for who expects short records: it reads so many bytes at a time.
+func locateWithin(ctx context.Context, f vfs.File, seq session.Seq, step int, use func(*record.Raw)) (int64, error) {
+	lo, err := seekWithin(f, seq, step)
 	if err != nil {
 		return 0, err
 	}
-	at, err := recordFrom(ctx, f, lo, seq, use)
+	at, err := recordFrom(ctx, f, lo, seq, step, use)
 	if errors.Is(err, fs.ErrNotExist) && lo > 0 { // led astray
-		return recordFrom(ctx, f, 0, seq, use)
+		return recordFrom(ctx, f, 0, seq, window, use)
 	}
 	return at, err
 }
 
-// recordFrom is locateRecord from off on.
-func recordFrom(ctx context.Context, f vfs.File, off int64, seq session.Seq, use func(*record.Raw)) (int64, error) {
+// recordFrom is locateWithin from off on.
+func recordFrom(ctx context.Context, f vfs.File, off int64, seq session.Seq, step int, use func(*record.Raw)) (int64, error) {
 	buf := windows.Get().(*[]byte)
 	defer windows.Put(buf)
-	r := record.NewReader(&fileReader{f, off}, off, *buf)
+	r := record.NewReader(&fileReader{f, off}, off, (*buf)[:step])
 	for {
 		tok, err := r.Next()
 		switch {

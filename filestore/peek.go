@@ -32,6 +32,37 @@ func (s *Store) Peek(ctx context.Context, id session.ID) (*store.Snapshot, error
 	return &store.Snapshot{Header: st.Header, Prefix: p, Pos: st.Pos}, nil
 }
 
+// findStep is how much Find reads at a time: a few records of the usual size.
+const findStep = 8 << 10
+
+// Find returns one event of the part that the session of h logged itself. What it begins with, and what it was handed, is left to Peek.
+func (s *Store) Find(ctx context.Context, h session.Header, seq session.Seq) (ev session.Event, ok bool, err error) {
+	if seq < h.SeedLength {
+		return ev, false, nil
+	}
+	dir := s.dir(h.ID)
+	names, err := s.segmentNames(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ev, false, s.absent(h.ID)
+	}
+	if err != nil {
+		return ev, false, err
+	}
+	i := holding(names, seq) // so it lies below the next one's first, or does not count
+	if i < 0 || names[i].packed() && seq >= names[i].end {
+		return ev, false, nil
+	}
+	var failed error
+	err = s.withText(names[i].in(dir), func(f vfs.File) error {
+		_, err := locateWithin(ctx, f, seq, findStep, func(raw *record.Raw) {
+			ev, failed = s.accepted(ctx, h.ID, h.ID, raw)
+			ok = failed == nil
+		})
+		return err
+	})
+	return ev, ok, errors.Join(failed, unlessBad(err))
+}
+
 // peeked is a Prefix that finds its events in the files, a few at a time. Safe for concurrent use.
 type peeked struct {
 	s   *Store
@@ -41,6 +72,8 @@ type peeked struct {
 	mu   sync.Mutex
 	near []session.Event // guarded by mu: adjacent events, those that were looked for last
 }
+
+var _ store.Finder = (*Store)(nil)
 
 var _ session.Prefix = (*peeked)(nil)
 

@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -12,7 +13,7 @@ import (
 	"github.com/strandline-dev/strandline/store"
 )
 
-// What is peeked is what is read, in every order of asking: several lives, small segments, a blob, a fork of
+// What is peeked, or found by itself, is what is read, in every order of asking: several lives, small segments, a blob, a fork of
 // a fork, and a session that is being written.
 func TestPeekIsRead(t *testing.T) {
 	ctx := t.Context()
@@ -78,6 +79,10 @@ func TestPeekIsRead(t *testing.T) {
 			if err != nil || err2 != nil || !same(a, b) {
 				t.Fatalf("%s at %d: %.100v %v, want %.100v %v", id, q, a, err, b, err2)
 			}
+			a, ok, err := s.Find(ctx, want.Header, q)
+			if own := q >= want.Header.SeedLength; err != nil || ok != own || own && !same(a, b) {
+				t.Fatalf("%s at %d is found %v: %.100v %v, want %.100v", id, q, ok, a, err, b)
+			}
 		}
 		rng := rand.New(rand.NewPCG(1, 2))
 		for range 300 {
@@ -96,6 +101,9 @@ func TestPeekIsRead(t *testing.T) {
 		for _, q := range []session.Seq{-1, session.Seq(n)} {
 			if _, err := got.Prefix.At(q); err == nil {
 				t.Errorf("%s: At(%d) succeeds", id, q)
+			}
+			if _, ok, err := s.Find(ctx, want.Header, q); ok || err != nil {
+				t.Errorf("%s: Find(%d): %v %v", id, q, ok, err)
 			}
 		}
 	}
@@ -119,5 +127,18 @@ func TestPeekIsRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		compare(id)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := s.Pack(ctx, "peek-parent"); err != nil || p.BytesAfter >= p.BytesBefore {
+		t.Fatalf("packed: %+v %v", p, err)
+	}
+	compare("peek-parent")
+	if err := s.Trash(ctx, "peek-parent"); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := s.Find(ctx, session.Header{ID: "peek-parent"}, 7); ok || !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("of a session in the trash an event is found: %v %v", ok, err)
 	}
 }

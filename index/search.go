@@ -408,7 +408,7 @@ func (c *candidates) Pop() any {
 	return last
 }
 
-// reader reads single events, and keeps the logs that it read from last open.
+// reader reads single events. Where the store does not find them by themselves, it keeps the logs that it read from last open.
 type reader struct {
 	x     *Index
 	snaps []*store.Snapshot // the one that was used last first
@@ -422,6 +422,11 @@ func (r *reader) at(ctx context.Context, h session.Header, seq session.Seq) (ses
 			copy(r.snaps[1:i+1], r.snaps[:i])
 			r.snaps[0] = s
 			return s.Prefix.At(seq)
+		}
+	}
+	if f, ok := r.x.opt.Store.(store.Finder); ok {
+		if ev, ok, err := f.Find(ctx, h, seq); ok || err != nil {
+			return ev, err
 		}
 	}
 	var snap *store.Snapshot

@@ -66,6 +66,14 @@ type Peeker interface {
 	Peek(ctx context.Context, id session.ID) (*Snapshot, error)
 }
 
+// Finder is Peeker for somebody who needs one event of a log that he has seen the end of.
+type Finder interface {
+	// Find returns the event at seq in the log of the session with this header: it is verified, and stands where it counts. Nothing
+	// is looked at beside it: neither whether the log goes so far, which the caller knows, nor what lies before. ok is false when the
+	// driver would rather have the log Peeked at or Read. ErrNotFound, *DamagedError.
+	Find(ctx context.Context, h session.Header, seq session.Seq) (ev session.Event, ok bool, err error)
+}
+
 // Writer is one life of a session: the hold from its lease to its release or death. Append and
 // Flush are called by one goroutine at a time; the other methods at any time.
 type Writer interface {
