@@ -28,6 +28,7 @@
 package app
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -72,6 +73,7 @@ type App struct {
 	catalog *catalog.Catalog
 	host    string
 	letGo   time.Duration
+	exports exports
 }
 
 // Open opens a store. It creates nothing: a directory that is not there is an empty store.
@@ -105,8 +107,13 @@ func openStore(root, host string) (*filestore.Store, error) {
 
 func program() string { return "strand " + Version }
 
-// Close ends what is open.
-func (a *App) Close() error { return errors.Join(a.index.Close(), a.Store.Close()) }
+// Close ends what is open. What telemetry is left is not waited for: Report does that.
+func (a *App) Close() error {
+	over, end := context.WithCancel(context.Background())
+	end()
+	a.Report(over)
+	return errors.Join(a.index.Close(), a.Store.Close())
+}
 
 // indexName is the file of the index, in the store's directory.
 const indexName = "index.db"

@@ -37,14 +37,14 @@ func (a *App) newKeeper() *keeper.Keeper {
 // change holds a session for writing while f appends to it, and lets it go when everything is synced. An f
 // that appends nothing leaves the session as it was.
 func (a *App) change(ctx context.Context, id session.ID, f func(s *session.Session) error) error {
-	k := a.newKeeper()
-	h, err := k.Resume(ctx, id)
+	opened, err := a.newKeeper().Resume(ctx, id)
 	if err != nil {
 		return err
 	}
+	h := a.exports.follow(opened)
 	failed := f(h.Session())
 	if err := h.Dispose(context.WithoutCancel(ctx)); err != nil {
-		return errors.Join(failed, a.rescue(h, err))
+		return errors.Join(failed, a.rescue(opened, err))
 	}
 	return failed
 }

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"sync"
 
-	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/config"
 	"github.com/strandline-dev/strandline/keeper"
 	"github.com/strandline-dev/strandline/redact"
@@ -17,13 +17,72 @@ import (
 	"github.com/strandline-dev/strandline/telemetry"
 )
 
-// newTelemetry begins what the configuration asks for; nil: nothing. why says why something that was asked for is
-// off: that is no reason not to work.
-func (a *App) newTelemetry(cfg *config.Config) (t *telemetry.Telemetry, why string) {
-	if cfg == nil {
-		return nil, ""
+// exports tells receivers of the lives that this process has. It is safe for concurrent use.
+type exports struct {
+	mu    sync.Mutex
+	begun bool                 // guarded by mu
+	t     *telemetry.Telemetry // guarded by mu; nil: off
+	off   string               // guarded by mu: why something that was asked for is off: that is no reason not to work
+	lives bool                 // guarded by mu: there was something to tell
+}
+
+// Observe makes the lives that begin from now on be told to the receivers that cfg names; nil, or none: to nobody.
+// Only the first call counts. Report ends it.
+func (a *App) Observe(cfg *config.Config) {
+	x := &a.exports
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.begun && cfg != nil {
+		x.begun = true
+		x.t, x.off = a.newTelemetry(cfg.Telemetry)
 	}
-	set := cfg.Telemetry
+}
+
+// follow makes a session that was opened be told of, if anything is.
+func (x *exports) follow(h *keeper.Handle) followed {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.lives = true
+	return followed{h, x.t.Follow(h.Session(), h)}
+}
+
+// Observed reports whether there is something to tell, or should be: then Report has something to do.
+func (a *App) Observed() bool {
+	x := &a.exports
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.lives && (x.t != nil || x.off != "")
+}
+
+// Report sends what is left to tell, and returns a line for a person if not all of it was taken, "" else. It waits
+// for the receivers as long as ctx lasts. Nothing is told afterwards: call it once, when all work is closed.
+func (a *App) Report(ctx context.Context) string {
+	x := &a.exports
+	x.mu.Lock()
+	t, off, lives := x.t, x.off, x.lives
+	x.t, x.off, x.begun = nil, "", true
+	x.mu.Unlock()
+	var lost telemetry.Lost
+	if t != nil {
+		lost = t.Close(ctx)
+	}
+	switch {
+	case !lives:
+		return ""
+	case lost.Items > 0:
+		return fmt.Sprintf("telemetry: the receiver did not take %d of %d items: %s", lost.Items, lost.Of, lost.Why)
+	case off != "" && t != nil:
+		return "a part of telemetry is off: " + off
+	case off != "":
+		return "telemetry is off: " + off
+	case lost.Remark != "":
+		return "telemetry: the receiver took all of it, and says: " + lost.Remark
+	}
+	return ""
+}
+
+// newTelemetry begins what is set; nil: nothing, and why if something was asked for.
+func (a *App) newTelemetry(set config.Telemetry) (t *telemetry.Telemetry, why string) {
 	if !set.On() {
 		return nil, set.Why
 	}
@@ -97,39 +156,4 @@ func (h followed) Dispose(ctx context.Context) error {
 		h.f.End()
 	}
 	return err
-}
-
-// Exports reports whether telemetry is on, or should be and is not: then Report has something to do.
-func (w *Work) Exports() bool { return w.telemetry != nil || w.noTelemetry != "" }
-
-// Report sends what telemetry is left, and returns a line for a person if not all of it arrived, "" else. It waits
-// for the receivers as long as ctx lasts. Call it once, after Close.
-func (w *Work) Report(ctx context.Context) string {
-	t, off := w.telemetry, w.noTelemetry
-	w.telemetry, w.noTelemetry = nil, ""
-	switch {
-	case t == nil && off != "":
-		return "telemetry is off: " + off
-	case t == nil:
-		return ""
-	}
-	lost := t.Close(ctx)
-	switch {
-	case lost.Items > 0:
-		return fmt.Sprintf("telemetry: %d of %d items did not reach the receiver: %s", lost.Items, lost.Of, lost.Why)
-	case off != "":
-		return "a part of telemetry is off: " + off
-	}
-	return ""
-}
-
-// follows attaches telemetry to a session that was opened.
-func (s sessions) follows(h *keeper.Handle, err error) (agent.Handle, error) {
-	if err != nil {
-		return nil, err
-	}
-	if s.t == nil {
-		return h, nil
-	}
-	return followed{h, s.t.Follow(h.Session(), h)}, nil
 }

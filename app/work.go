@@ -21,7 +21,6 @@ import (
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 	"github.com/strandline-dev/strandline/subagent"
-	"github.com/strandline-dev/strandline/telemetry"
 	"github.com/strandline-dev/strandline/tool"
 	"github.com/strandline-dev/strandline/tool/builtin"
 )
@@ -62,10 +61,7 @@ type Work struct {
 	h         *keeper.Handle
 	told      session.Seq // what a watcher was told; used by one watch at a time
 	free      func()      // lets the connections to the model go
-
-	telemetry   *telemetry.Telemetry // nil: off
-	noTelemetry string               // why something that was asked for is off
-	feeder      *feeder              // of the index
+	feeder    *feeder     // of the index
 }
 
 // idleModel is how long a model may say nothing before its request is given up, unless the configuration says.
@@ -89,17 +85,9 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 	}
 	k := a.newKeeper()
 	compactor := newCompactor(o.Config)
-	tele, off := a.newTelemetry(o.Config)
-	begun := false
-	defer func() {
-		if !begun && tele != nil {
-			over, end := context.WithCancel(ctx)
-			end() // nothing happened that is worth a wait
-			tele.Close(over)
-		}
-	}()
+	a.Observe(o.Config)
 	d, err := subagent.New(agent.Options{
-		Sessions: sessions{k, tele},
+		Sessions: sessions{k, &a.exports},
 		Models:   m,
 		Default:  m.route(),
 		Policy:   o.Config.Policy(o.Default),
@@ -119,7 +107,7 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 		return nil, err
 	}
 	agents := d.Agents()
-	w := &Work{app: a, k: k, d: d, free: free, compactor: compactor, opts: o, telemetry: tele, noTelemetry: off}
+	w := &Work{app: a, k: k, d: d, free: free, compactor: compactor, opts: o}
 	cfg := agent.Config{Route: o.Route, Policy: o.Approve, Rules: o.Rules}
 	if o.Session != "" {
 		if o.TakeOver { // nobody's work is ended for what cannot go on
@@ -153,7 +141,6 @@ func (a *App) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 	if err != nil {
 		return nil, errors.Join(err, w.Close(ctx))
 	}
-	begun = true
 	w.feeder = w.feed(ctx)
 	return w, nil
 }
@@ -311,8 +298,8 @@ func (w *Work) follow(ctx context.Context, f func(session.Event)) {
 	}
 }
 
-// Close saves, lets the session go and frees everything; telemetry is left to Report. If it cannot be saved the error is *UnsavedError, and
-// what is missing was put into a file outside the store.
+// Close saves, lets the session go and frees everything; what telemetry is left is App.Report's. If it cannot be saved the error is
+// *UnsavedError, and what is missing was put into a file outside the store.
 func (w *Work) Close(ctx context.Context) error {
 	if w.Agent == nil {
 		return nil
@@ -452,7 +439,7 @@ var remedies = map[llm.Code]string{
 // sessions is the durable side of the agents: a keeper, and what follows its sessions.
 type sessions struct {
 	k *keeper.Keeper
-	t *telemetry.Telemetry // nil: nothing does
+	x *exports
 }
 
 func (s sessions) Create(ctx context.Context, h session.Header, seed session.Seed) (agent.Handle, error) {
@@ -461,6 +448,13 @@ func (s sessions) Create(ctx context.Context, h session.Header, seed session.See
 
 func (s sessions) Resume(ctx context.Context, id session.ID) (agent.Handle, error) {
 	return s.follows(s.k.Resume(ctx, id))
+}
+
+func (s sessions) follows(h *keeper.Handle, err error) (agent.Handle, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s.x.follow(h), nil
 }
 
 func (s sessions) Restore(ctx context.Context, id session.ID) (agent.Handle, bool, error) {

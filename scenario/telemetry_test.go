@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/strandline-dev/strandline/session"
@@ -194,5 +195,190 @@ func TestTelemetryWithoutReceiver(t *testing.T) {
 	r := b.finish(context.Background(), b.exports(looks.URL, b.runArgs("hello", []line{say("the answer")}), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"))
 	if r.code != 0 || !strings.Contains(r.err, "telemetry is off: ") || fmt.Sprint(len(looks.Records())) != "0" {
 		t.Errorf("%v", r)
+	}
+}
+
+// Every command that writes events as a life of the session tells of them: a person's answer, a title, a turn that is
+// taken back, and a compaction that is, as much as what an agent does. Over all of them each event is told once.
+func TestTelemetryOfEveryCommand(t *testing.T) {
+	b := newBox(t)
+	r := otlptest.New(t)
+	ask := func(more ...string) result {
+		return b.finish(context.Background(), b.exports(r.URL, append(more, "--json")))
+	}
+	if res := ask("run", "one call", "--script", b.script(use(bash("echo one")), say("done")), "--cwd", b.ws, "--approve", "ask"); res.code != 8 {
+		t.Fatalf("a call that waits: %v", res)
+	}
+	id := b.sessionIDs()[0]
+	for _, args := range [][]string{
+		{"approve", id, "--no-run"},
+		{"run", "", "--session", id, "--script", b.script(say("fine"), say("fine")), "--cwd", b.ws, "--approve", "never-ask"},
+		{"title", id, "a title"},
+		{"undo", id},
+		{"undo", id, "--redo"},
+	} {
+		if args[0] == "run" {
+			args[1] = "go on"
+		}
+		if res := ask(args...); res.code != 0 {
+			t.Fatalf("%s: %v", args[0], res)
+		}
+	}
+	b.longTalk("long-talk", 40)
+	imported := len(b.logOf("long-talk"))
+	b.exported(r.URL, b.compactArgs("long-talk", summary(line{Text: "short"})))
+	b.exported(r.URL, []string{"compact", "long-talk", "--undo"})
+	for s, first := range map[string]int{id: 0, "long-talk": imported} {
+		log := b.logOf(s)
+		seqs, types := told(r, s)
+		if len(seqs) != len(log)-first {
+			t.Errorf("%s: %d records of %d events from %d", s, len(seqs), len(log), first)
+		}
+		for n := first; n < len(log); n++ {
+			if types[int64(n)] != log[n] {
+				t.Errorf("%s: %d (%s) is told as %q", s, n, log[n], types[int64(n)])
+			}
+		}
+	}
+	// A configuration that cannot be read, and a receiver that is gone, keep nobody from giving a title.
+	config := b.file("bad.toml")
+	if err := os.WriteFile(config, []byte("[telemetry\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if res := b.strand("title", id, "another", "--config", config); res.code != 0 || strings.Count(res.err, "telemetry is off: ") != 1 {
+		t.Errorf("%v", res)
+	}
+	if res := b.exported("http://127.0.0.1:1", []string{"title", id, "a third"}); strings.Count(res.err, "\n") != 1 || !strings.Contains(res.err, "strand: note: telemetry: ") {
+		t.Errorf("%v", res)
+	}
+}
+
+// A receiver behind TLS is believed by the certificate that the environment names, and by no other; one that sends
+// elsewhere is not followed, and what it was given goes nowhere else; one that takes a part says so in one line.
+func TestTelemetryWire(t *testing.T) {
+	b := newBox(t)
+	const header = "OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20topsecret"
+	args := func() []string { return b.runArgs("hello", []line{say("the answer")}) }
+	plain := b.strand(args()...)
+	one := func(what string, res result, want string) {
+		t.Helper()
+		if res.out != plain.out || strings.Count(res.err, "\n") != strings.Count(plain.err, "\n")+1 || !strings.Contains(res.err, want) || strings.Contains(res.err, "topsecret") {
+			t.Errorf("%s: %v\nwithout: %v", what, res, plain)
+		}
+	}
+	write := func(name string, pem []byte) string {
+		if err := os.WriteFile(b.file(name), pem, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return "OTEL_EXPORTER_OTLP_CERTIFICATE=" + b.file(name)
+	}
+	tls := otlptest.NewTLS(t)
+	if res := b.exported(tls.URL, args(), write("ca.pem", tls.CA)); res.err != plain.err || len(tls.Spans()) == 0 || len(tls.Records()) == 0 {
+		t.Errorf("TLS: %v, %d spans", res, len(tls.Spans()))
+	}
+	before, _ := tls.Requests()
+	one("the wrong certificate", b.exported(tls.URL, args(), write("other.pem", otherCA)), "certificate")
+	one("no certificate", b.exported(tls.URL, args()), "certificate")
+	one("a file that holds none", b.exported(tls.URL, args(), write("none.pem", []byte("nothing"))), "telemetry is off: $OTEL_EXPORTER_OTLP_CERTIFICATE")
+	one("a file that is not there", b.exported(tls.URL, args(), "OTEL_EXPORTER_OTLP_CERTIFICATE="+b.file("nowhere.pem")), "telemetry is off: $OTEL_EXPORTER_OTLP_CERTIFICATE")
+	if after, _ := tls.Requests(); len(after) != len(before) {
+		t.Errorf("%d requests reached a receiver that is not trusted", len(after)-len(before))
+	}
+
+	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		elsewhere := otlptest.New(t)
+		sends := otlptest.New(t)
+		sends.Answer = func(w http.ResponseWriter, req *http.Request) {
+			http.Redirect(w, req, elsewhere.URL+req.URL.Path, status)
+		}
+		one("sent elsewhere", b.exported(sends.URL, args(), header), fmt.Sprintf("HTTP %d", status))
+		if reqs, _ := elsewhere.Requests(); len(reqs) != 0 {
+			t.Errorf("%d: %d requests went elsewhere", status, len(reqs))
+		}
+	}
+
+	part := otlptest.New(t)
+	part.Answer = func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/x-protobuf")
+		if req.URL.Path == "/v1/logs" { // partial_success: 2 were rejected, and why
+			_, _ = w.Write([]byte("\x0a\x17\x08\x02\x12\x13no, topsecret\nquota"))
+		}
+	}
+	one("a part", b.exported(part.URL, args(), header), "telemetry: the receiver did not take 2 of ")
+	if reqs, _ := part.Requests(); len(reqs) != 3 {
+		t.Errorf("%d requests", len(reqs))
+	}
+}
+
+// otherCA is a certificate that no receiver shows.
+var otherCA = []byte(`-----BEGIN CERTIFICATE-----
+MIIBdzCCAR2gAwIBAgIUOQcefMBeNdSnxEvkl2kDNf6D2OMwCgYIKoZIzj0EAwIw
+EDEOMAwGA1UEAwwFb3RoZXIwIBcNMjYxMjAxMDAxMzE2WhgPMjEyNjExMDcwMDEz
+MTZaMBAxDjAMBgNVBAMMBW90aGVyMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE
+leL9weTQlou+jU82KyIsntGvKHs2Y9uILpxCuo0+R195vVB0g/HCZuFgoUelhpvA
+65w/CkUFLY0cy27k+PXQs6NTMFEwHQYDVR0OBBYEFIxGjcIi9U5+tx+r+t3Z5HQ+
+6I2sMB8GA1UdIwQYMBaAFIxGjcIi9U5+tx+r+t3Z5HQ+6I2sMA8GA1UdEwEB/wQF
+MAMBAf8wCgYIKoZIzj0EAwIDSAAwRQIhAPJ+DUs0FCdETrha6iwtdBnt8ExN7MlD
+YHQIO4YQnfvCAiAX1gjcx6NgsGDp8W5YKlrEubY/sIcC8E+KrpG1s9H4oQ==
+-----END CERTIFICATE-----
+`)
+
+// A signal cuts the end short, where a receiver does not answer, and the work before it; what the life sent is not sent
+// again by the next one, and what it did not send neither.
+func TestTelemetryCutShort(t *testing.T) {
+	b := newBox(t)
+	hold := make(chan struct{})
+	hangs := otlptest.New(t)
+	t.Cleanup(func() { close(hold) })
+	hangs.Answer = func(_ http.ResponseWriter, req *http.Request) {
+		select {
+		case <-hold:
+		case <-req.Context().Done():
+		}
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		before, _ := hangs.Requests()
+		cmd := b.exports(hangs.URL, b.runArgs("hello", []line{say("the answer")}), "OTEL_METRICS_EXPORTER=none", "OTEL_TRACES_EXPORTER=none")
+		p := startCmd(t, cmd)
+		for reqs, more := hangs.Requests(); len(reqs) == len(before); reqs, more = hangs.Requests() { // the end has begun
+			<-more
+		}
+		_ = p.cmd.Process.Signal(sig)
+		p.wait()
+		if code := p.cmd.ProcessState.ExitCode(); code != 0 || strings.Count(p.errs.String(), "ended before it answered") != 1 {
+			t.Errorf("%v: %d %s", sig, code, p.errs)
+		}
+	}
+	id := decodeLines[child](t, b.ok("ls", "--json", "--project", b.ws).out)[0].ID
+	first, _ := told(hangs, id)
+
+	// In the middle of a turn: the turn is aborted, and all of that is told.
+	good := otlptest.New(t)
+	p := startCmd(t, b.exports(good.URL, b.runArgs("go on", []line{use(bash("echo started > " + b.file("hangs") + "; sleep 1000"))}, "--session", id)))
+	for {
+		if _, err := os.Stat(b.file("hangs")); err == nil {
+			break
+		}
+		if p.cmd.ProcessState != nil {
+			t.Fatal("the command ended")
+		}
+		spin(1_000_000)
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	p.wait()
+	b.exported(good.URL, b.runArgs("go on", []line{say("done")}, "--session", id))
+	log := b.logOf(id)
+	seen := map[int64]int{}
+	for _, n := range first {
+		seen[n]++
+	}
+	second, _ := told(good, id)
+	for _, n := range second {
+		seen[n]++
+	}
+	for n, typ := range log {
+		if seen[int64(n)] != 1 {
+			t.Errorf("%d (%s) is told %d times", n, typ, seen[int64(n)])
+		}
 	}
 }

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,14 +18,16 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // tally counts what was to be sent and what arrived.
 type tally struct {
 	mu      sync.Mutex
-	made    int64 // guarded by mu
-	arrived int64 // guarded by mu
-	why     error // guarded by mu: of the last failure
+	made    int64  // guarded by mu
+	arrived int64  // guarded by mu
+	why     error  // guarded by mu: of the last failure
+	remark  string // guarded by mu: the last that a receiver said which took everything
 }
 
 func (c *tally) add(made, arrived int64, err error) {
@@ -50,12 +54,18 @@ func (c *tally) late() {
 	}
 }
 
+func (c *tally) remarked(s string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.remark = s
+}
+
 func (c *tally) crashed() { c.add(1, 0, errCrashed) }
 
 func (c *tally) lost() Lost {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := Lost{Items: c.made - c.arrived, Of: c.made}
+	l := Lost{Items: c.made - c.arrived, Of: c.made, Remark: c.remark}
 	if l.Items > 0 {
 		err := c.why
 		if err == nil {
@@ -113,25 +123,104 @@ func (e *exporter) shutdown() error {
 
 // send posts a batch of n items, once: what may have arrived is not sent again.
 func (e *exporter) send(ctx context.Context, n int64, body []byte, err error) error {
+	var answer []byte
 	if err == nil {
-		err = e.post(ctx, body)
+		answer, err = e.post(ctx, body)
 	}
 	if err != nil {
 		e.t.sent.add(0, 0, err)
 		return err
 	}
-	e.t.sent.add(0, n, nil)
-	return nil
+	refused, said := partial(answer)
+	said = e.clean(said)
+	refused = min(max(refused, 0), n)
+	switch {
+	case refused > 0 && said != "":
+		err = fmt.Errorf("it refused them: %s", said)
+	case refused > 0:
+		err = errRefused
+	case said != "":
+		e.t.sent.remarked(said)
+	}
+	e.t.sent.add(0, n-refused, err)
+	return nil // the SDK has nothing to do about it
+}
+
+// partial reads the partial_success of an answer, which has the same form for every signal: how many items were
+// refused, and what the receiver says of it. An answer that is none says nothing.
+func partial(answer []byte) (refused int64, said string) {
+	eachField(answer, func(num protowire.Number, _ uint64, b []byte) {
+		if num != 1 {
+			return
+		}
+		eachField(b, func(num protowire.Number, v uint64, b []byte) {
+			switch num {
+			case 1:
+				refused = int64(v)
+			case 2:
+				said = string(b)
+			}
+		})
+	})
+	return refused, said
+}
+
+// eachField hands over the fields of a protobuf message, as far as it is one.
+func eachField(b []byte, f func(num protowire.Number, v uint64, raw []byte)) {
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return
+		}
+		b = b[n:]
+		var v uint64
+		var raw []byte
+		switch typ {
+		case protowire.VarintType:
+			v, n = protowire.ConsumeVarint(b)
+		case protowire.BytesType:
+			raw, n = protowire.ConsumeBytes(b)
+		default:
+			n = protowire.ConsumeFieldValue(num, typ, b)
+		}
+		if n < 0 {
+			return
+		}
+		f(num, v, raw)
+		b = b[n:]
+	}
+}
+
+// maxSaid bounds what is repeated of a receiver's words, in bytes.
+const maxSaid = 200
+
+// clean makes a receiver's words fit for a line: short, and without a credential that it got from us.
+func (e *exporter) clean(said string) string {
+	for _, v := range e.to.Headers {
+		for _, word := range append([]string{v}, strings.Fields(v)...) {
+			if len(word) >= 4 {
+				said = strings.ReplaceAll(said, word, "[redacted]")
+			}
+		}
+	}
+	said = strings.ToValidUTF8(e.t.opts.Redact(said), "\uFFFD")
+	return strings.TrimSpace(cut(said, maxSaid))
 }
 
 var (
 	errLate = errors.New("no answer came in time")
 	errOver = errors.New("the program ended before it answered")
+
+	errRefused = errors.New("it refused them")
 )
 
-func (e *exporter) post(ctx context.Context, body []byte) error {
+// maxAnswer bounds what is read of an answer, in bytes.
+const maxAnswer = 64 << 10
+
+// post sends one request and returns what was answered, if that is protobuf.
+func (e *exporter) post(ctx context.Context, body []byte) (answer []byte, err error) {
 	if e.t.stop.Err() != nil {
-		return errOver
+		return nil, errOver
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, e.to.Timeout, errLate)
 	defer cancel()
@@ -142,16 +231,16 @@ func (e *exporter) post(ctx context.Context, body []byte) error {
 		var b bytes.Buffer
 		w := gzip.NewWriter(&b)
 		if _, err := w.Write(body); err != nil {
-			return err
+			return nil, err
 		}
 		if err := w.Close(); err != nil {
-			return err
+			return nil, err
 		}
 		body = b.Bytes()
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.to.URL, bytes.NewReader(body))
 	if err != nil {
-		return errors.New("its address is none")
+		return nil, errors.New("its address is none")
 	}
 	for k, v := range e.to.Headers {
 		req.Header.Set(k, v)
@@ -161,20 +250,27 @@ func (e *exporter) post(ctx context.Context, body []byte) error {
 		req.Header.Set("Content-Encoding", "gzip")
 	}
 	resp, err := e.t.opts.Client.Do(req)
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		return cause
+	switch cause := context.Cause(ctx); {
+	case err == nil || cause == nil:
+	case errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded): // whoever closes waits no longer
+		return nil, errOver
+	default:
+		return nil, cause
 	}
 	if own := (*url.Error)(nil); errors.As(err, &own) { // its text has the address, which may hold a password
-		return own.Err
+		return nil, own.Err
 	} else if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection is used again
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // to the end, so that the connection is used again
 	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("it answered with HTTP %d", resp.StatusCode)
+		return nil, fmt.Errorf("it answered with HTTP %d", resp.StatusCode)
 	}
-	return nil
+	if typ, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); typ != "application/x-protobuf" || err != nil {
+		return nil, nil // it took the batch; what it says of that is not for us
+	}
+	return answer, nil
 }
 
 // spans, records and metrics are the exporters as the SDK wants them.

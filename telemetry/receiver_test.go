@@ -58,6 +58,69 @@ func TestReceiverFails(t *testing.T) {
 	}
 }
 
+// partially answers a batch of one signal with a partial_success, written by hand: field 1, of it field 1 (how many
+// were refused) and field 2 (why); the others are taken.
+func partially(path string, refused byte, why string) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/x-protobuf")
+		if req.URL.Path == path {
+			in := "\x08" + string(refused) + "\x12" + string(byte(len(why))) + why
+			_, _ = w.Write([]byte("\x0a" + string(byte(len(in))) + in))
+		}
+	}
+}
+
+// A receiver that takes a part of a batch says so in its answer: that much is counted as lost, with its reason, and is not
+// sent again. One that took everything and has something to say is heard. Neither repeats a credential.
+func TestPartialSuccess(t *testing.T) {
+	const credential = "topsecretvalue"
+	for _, c := range []struct {
+		name   string
+		answer http.HandlerFunc
+		lost   int64
+		why    string
+		remark string
+	}{
+		{name: "spans", answer: partially("/v1/traces", 3, "quota of "+credential), lost: 3, why: "it refused them: quota of [redacted]"},
+		{name: "records without a reason", answer: partially("/v1/logs", 2, ""), lost: 2, why: "it refused them"},
+		{name: "points of a batch", answer: partially("/v1/metrics", 7, "too late"), lost: 1, why: "it refused them: too late"},
+		{name: "more than there are", answer: partially("/v1/metrics", 127, "x"), lost: 1, why: "it refused them: x"},
+		{name: "a remark", answer: partially("/v1/logs", 0, "names are deprecated"), remark: "names are deprecated"},
+		{name: "a long remark", answer: partially("/v1/logs", 0, strings.Repeat("x", 110)), remark: strings.Repeat("x", 110)},
+		{name: "whole", answer: partially("/v1/logs", 0, "")},
+		{name: "negative", answer: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/x-protobuf")
+			_, _ = w.Write([]byte("\x0a\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"))
+		}},
+		{name: "cut", answer: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/x-protobuf")
+			_, _ = w.Write([]byte("\x0a\x0b\x08"))
+		}},
+		{name: "not protobuf", answer: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain")
+			_, _ = w.Write([]byte("\x0a\x02\x08\x05"))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := otlptest.New(t)
+			r.Answer = c.answer
+			tel := start(t, r.URL, func(o *telemetry.Options) {
+				o.Traces.Headers = map[string]string{"Authorization": "Bearer " + credential}
+			})
+			l := newLife(t, session.Header{ID: "root-1"}, session.Seed{})
+			f := tel.Follow(l.s, syncedUpTo(everything))
+			l.turn(1)
+			f.End()
+			if lost := tel.Close(context.Background()); lost.Items != c.lost || lost.Why != c.why || lost.Remark != c.remark {
+				t.Errorf("lost %+v", lost)
+			}
+			if reqs, _ := r.Requests(); len(reqs) != 3 {
+				t.Errorf("%d requests", len(reqs))
+			}
+		})
+	}
+}
+
 // A receiver that does not answer: what comes is taken without a wait, the queues are bounded, and the end comes when
 // its context ends. Nothing runs afterwards.
 func TestReceiverHangs(t *testing.T) {

@@ -153,9 +153,11 @@ func New(o Options) (*Telemetry, error) {
 
 // Lost is what did not arrive.
 type Lost struct {
-	Items int64 // spans and log records that were not taken, and batches of metrics
+	Items int64 // spans and log records that were not taken, and batches of metrics of which a part was not
 	Of    int64 // spans, log records and batches of metrics in all
 	Why   string
+	// Remark is what a receiver said that took what was sent; "": nothing.
+	Remark string
 }
 
 // Close ends the followers, sends what is left and returns what did not arrive in all. It waits for the receivers no

@@ -64,6 +64,7 @@ func (c *cli) approve(ctx context.Context, o approveFlags, args []string) error 
 	}
 	return c.withSession(ctx, args[0], func(a *app.App, id session.ID) error {
 		if o.cancel {
+			c.observes(a)
 			turn, err := a.CancelTurn(ctx, id)
 			if err != nil {
 				return err
@@ -96,6 +97,11 @@ func (c *cli) approve(ctx context.Context, o approveFlags, args []string) error 
 			if err != nil {
 				return err
 			}
+		}
+		if w.Config != nil {
+			a.Observe(w.Config)
+		} else {
+			c.observes(a)
 		}
 		done, err := a.Answer(ctx, id, ans)
 		if several := (*app.SeveralWaitError)(nil); errors.As(err, &several) {

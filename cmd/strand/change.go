@@ -71,6 +71,7 @@ func (c *cli) undoCmd() *cobra.Command {
 		Args: cobra.ExactArgs(1), ValidArgsFunction: c.completeID,
 		RunE: c.does(func(cmd *cobra.Command, args []string) error {
 			return c.withSession(cmd.Context(), args[0], func(a *app.App, id session.ID) error {
+				c.observes(a)
 				u, err := a.Undo(cmd.Context(), id, redo)
 				if err != nil {
 					return err
@@ -102,6 +103,7 @@ func (c *cli) titleCmd() *cobra.Command {
 				var t app.Title
 				var err error
 				if len(args) == 2 {
+					c.observes(a)
 					t, err = a.SetTitle(cmd.Context(), id, c.text("TEXT", args[1]))
 				} else {
 					t, err = a.Title(cmd.Context(), id)

@@ -61,6 +61,7 @@ func (c *cli) chatCmd() *cobra.Command {
 				return err
 			}
 			defer a.Close()
+			defer c.report(a)
 			if len(args) == 1 {
 				if w.Session, err = c.resolve(cmd.Context(), a, args[0]); err != nil {
 					return err
@@ -139,7 +140,6 @@ func (t *chat) run(ctx context.Context) error {
 	ag := t.work.Agent
 	stored := ag.Session().Head() > 0
 	cerr := t.work.Close(context.WithoutCancel(ctx))
-	defer t.c.report(t.work)
 	if cerr != nil {
 		return cerr
 	}
@@ -344,11 +344,8 @@ func (t *chat) goTo(ctx context.Context, opt app.WorkOptions) error {
 		return err
 	}
 	err = t.work.Close(context.WithoutCancel(ctx))
-	t.c.report(t.work)
 	if err != nil {
-		err = errors.Join(err, next.Close(context.WithoutCancel(ctx)))
-		t.c.report(next)
-		return err
+		return errors.Join(err, next.Close(context.WithoutCancel(ctx)))
 	}
 	t.work = next
 	t.agent.Store(next.Agent)

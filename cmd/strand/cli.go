@@ -181,6 +181,7 @@ func (c *cli) withSession(ctx context.Context, arg string, f func(a *app.App, id
 		return err
 	}
 	defer a.Close()
+	defer c.report(a)
 	id, err := c.resolve(ctx, a, arg)
 	if err != nil {
 		return err

@@ -43,6 +43,7 @@ func (c *cli) compactCmd() *cobra.Command {
 					}
 					return c.compacted(id, out)
 				case undo:
+					a.Observe(w.Config)
 					out, err := a.UndoCompaction(cmd.Context(), id)
 					if err != nil {
 						return err
@@ -92,7 +93,6 @@ func (c *cli) compactNow(ctx context.Context, work *app.Work) error {
 	}
 	defer stop()
 	cerr := work.Close(closing)
-	defer c.report(work)
 	if cerr != nil {
 		return cerr
 	}

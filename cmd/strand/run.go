@@ -172,6 +172,7 @@ func (c *cli) runPrompt(ctx context.Context, o runFlags, prompt string) error {
 		return err
 	}
 	defer a.Close()
+	defer c.report(a)
 	if o.session != "" {
 		if w.Session, err = c.resolve(ctx, a, o.session); err != nil {
 			return err
@@ -231,7 +232,6 @@ func (c *cli) toIdle(ctx context.Context, work *app.Work, output string, begin f
 		defer stop()
 	}
 	cerr := work.Close(closing)
-	defer c.report(work)
 	if cerr != nil {
 		return cerr // not saved: nothing else counts
 	}
@@ -252,19 +252,30 @@ func (c *cli) toIdle(ctx context.Context, work *app.Work, output string, begin f
 	return outcome
 }
 
+// observes makes what the command writes without an agent be told of. A configuration that cannot be read is no reason
+// not to do it.
+func (c *cli) observes(a *app.App) {
+	cfg, err := app.LoadConfig(c.config, "")
+	if err != nil {
+		c.note("telemetry is off: %v", err)
+		return
+	}
+	a.Observe(cfg)
+}
+
 // lastReport is how long a receiver of telemetry is waited for at the end.
 const lastReport = 2 * time.Second
 
 // report sends what telemetry is left. A receiver that does not answer is waited for a moment, and a signal ends that.
-func (c *cli) report(work *app.Work) {
-	if !work.Exports() {
+func (c *cli) report(a *app.App) {
+	if !a.Observed() {
 		return
 	}
 	_ = c.out.Flush() // who reads the answer does not wait for this; a failure is told at the end
 	ctx, leave := context.WithTimeout(context.Background(), lastReport)
 	defer leave()
 	defer c.onSignal(func(os.Signal) { leave() })()
-	if line := work.Report(ctx); line != "" {
+	if line := a.Report(ctx); line != "" {
 		c.note("%s", line)
 	}
 }

@@ -5,8 +5,10 @@ package otlptest
 import (
 	"compress/gzip"
 	"encoding/hex"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"sort"
@@ -52,6 +54,8 @@ type Point struct {
 // Receiver is a receiver on loopback. It is safe for concurrent use.
 type Receiver struct {
 	URL string
+	// CA is the certificate, as PEM, that the receiver shows; nil: it speaks without TLS.
+	CA []byte
 	// Answer, if not nil, answers instead of a plain 200; what came is remembered nevertheless. Set it before anything
 	// is sent.
 	Answer http.HandlerFunc
@@ -71,11 +75,30 @@ type Receiver struct {
 // New starts a receiver that lives as long as the test.
 func New(t testing.TB) *Receiver {
 	t.Helper()
-	r := &Receiver{t: t, points: map[string][]Point{}, moved: make(chan struct{})}
-	s := httptest.NewServer(http.HandlerFunc(r.serve))
-	t.Cleanup(s.Close)
-	r.URL = s.URL
+	r := receiver(t)
+	r.serveOn(httptest.NewServer)
 	return r
+}
+
+// NewTLS starts a receiver that shows a certificate of its own.
+func NewTLS(t testing.TB) *Receiver {
+	t.Helper()
+	r := receiver(t)
+	s := r.serveOn(httptest.NewTLSServer)
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // who does not trust it hangs up, which is what a test wants
+	r.CA = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	return r
+}
+
+func receiver(t testing.TB) *Receiver {
+	return &Receiver{t: t, points: map[string][]Point{}, moved: make(chan struct{})}
+}
+
+func (r *Receiver) serveOn(start func(http.Handler) *httptest.Server) *httptest.Server {
+	s := start(http.HandlerFunc(r.serve))
+	r.t.Cleanup(s.Close)
+	r.URL = s.URL
+	return s
 }
 
 func (r *Receiver) serve(w http.ResponseWriter, req *http.Request) {
