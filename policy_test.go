@@ -51,7 +51,7 @@ var arrows = map[string]struct{ in, out string }{
 	"recall":              {"session store search redact tool", json},
 	"redact":              {"", json},
 	"search":              {"message session store", json + " golang.org/x/text"},
-	"telemetry":           {"message session", json + " go.opentelemetry.io/otel go.opentelemetry.io/collector/pdata github.com/go-logr/logr"},
+	"telemetry":           {"message session", json + " go.opentelemetry.io/otel go.opentelemetry.io/collector/pdata google.golang.org/protobuf/encoding/protowire github.com/go-logr/logr"},
 	"telemetry/otlptest":  {"", "go.opentelemetry.io/proto/otlp google.golang.org/protobuf"},
 	"config":              {"tool", "github.com/pelletier/go-toml"},
 	"importer":            {"session store record", json + " github.com/klauspost/compress"},
