@@ -94,7 +94,7 @@ func Open(o Options) (*App, error) {
 	if o.LetGo == 0 {
 		o.LetGo = letGo
 	}
-	x := index.Open(index.Options{Path: filepath.Join(root, indexName), Store: st, Registry: reg, Warn: o.Warn})
+	x := index.Open(index.Options{Path: filepath.Join(root, indexName), Store: st, Registry: reg, Now: time.Now, Warn: o.Warn})
 	return &App{Root: root, Store: st, Registry: reg, index: x, catalog: catalog.New(), host: host, letGo: o.LetGo}, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +18,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-var _ store.Marker = (*Store)(nil)
+var (
+	_ store.Marker = (*Store)(nil)
+	_ store.Tracer = (*Store)(nil)
+)
 
 // A stamp is 8 bytes of the directory's inode and change time, 8 bytes of the last segment's inode, size and change
 // time, and the name of that segment. A log changes in two ways: its last segment grows, or its directory gets
@@ -73,6 +77,44 @@ func (s *Store) Marks(ctx context.Context, ids []session.ID, known func(session.
 		}
 	}
 	return marks[:n], nil
+}
+
+// Traces looks at sessions/, where sessions come and go, and at live/, where who writes one is announced from before its
+// first write until after its last.
+func (s *Store) Traces(ctx context.Context) (store.Traces, error) {
+	var t store.Traces
+	if err := context.Cause(ctx); err != nil {
+		return t, err
+	}
+	now, told := s.opt.Now(), true
+	var nums []int64
+	for _, name := range []string{"sessions", "live"} { // before what is in them is listed
+		info, err := s.fs.Stat(s.path(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			nums = append(nums, 0, 0)
+			continue
+		}
+		if err != nil {
+			return t, err
+		}
+		inode, changed, ok := vfs.Identity(info)
+		told = told && ok && info.IsDir() && now.Sub(time.Unix(0, changed)) >= settled // a link tells nothing of what is behind it
+		nums = append(nums, inode, changed)
+	}
+	live, err := s.announced()
+	if err != nil {
+		return t, err
+	}
+	for name := range live {
+		if id, ok := strings.CutSuffix(name, ".json"); ok && session.ValidID(session.ID(id)) == nil {
+			t.Held = append(t.Held, session.ID(id))
+		}
+	}
+	slices.Sort(t.Held)
+	if told {
+		t.Stamp = sum64(nums...)
+	}
+	return t, nil
 }
 
 // announced returns the names of all announcements.

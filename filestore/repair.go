@@ -79,6 +79,7 @@ func (r *repair) run(ctx context.Context, dryRun bool) error {
 		if err := r.hold(ctx, bad == nil); err != nil {
 			return err
 		}
+		r.ann = r.s.announce(r.id, r.since) // whatever it has to lock: who lists sessions relies on it
 	} else if err := r.idle(ctx); err != nil {
 		return err
 	}
@@ -220,7 +221,6 @@ func (r *repair) hold(ctx context.Context, hasHeader bool) (err error) {
 		return err
 	}
 	r.tailSize = r.tail.info.Size()
-	r.ann = r.s.announce(r.id, r.since)
 	return nil
 }
 

@@ -227,6 +227,9 @@ func (w *writer) Append(ctx context.Context, events []session.Event) (store.Pos,
 // write brings unsynced[kept:] to disk.
 func (w *writer) write(end store.Pos) error {
 	text := w.unsynced[w.kept:]
+	if w.ann == nil && w.lease != nil && w.dir == w.s.dir(w.id) { // it failed: who lists sessions relies on it
+		w.ann = w.s.announce(w.id, w.since)
+	}
 	if len(w.own) == 0 {
 		err := w.first(text, end)
 		if err == nil && w.ann == nil {

@@ -49,12 +49,9 @@ func (x *Index) advance(ctx context.Context, id session.ID, b body) (body, error
 // Update brings what is known of one session up to what is written: somebody wrote to it.
 func (x *Index) Update(ctx context.Context, id session.ID) error {
 	x.mu.Lock()
-	err := x.load(ctx)
-	h := x.heads[id]
+	x.ready(ctx)
+	h := x.shelf.heads[id]
 	x.mu.Unlock()
-	if err != nil {
-		return err
-	}
 	if _, ok, err := x.fresh(ctx, id); err != nil || !ok {
 		if err == nil {
 			x.drop(ctx, []session.ID{id})
@@ -170,9 +167,9 @@ func (x *Index) commit(ctx context.Context, id session.ID, was, next body, add h
 			return err
 		}
 		if !found { // it was only in memory until now
-			h, cur = x.heads[id], was
+			h, cur = x.shelf.heads[id], was
 		}
-		if overtaken = !sameFacts(cur.Facts, was.Facts) || h.mark.Past != x.heads[id].mark.Past; overtaken {
+		if overtaken = !sameFacts(cur.Facts, was.Facts) || cur.Stat.Pos != was.Stat.Pos || h.mark.Past != x.shelf.heads[id].mark.Past; overtaken {
 			now = cur
 			return nil
 		}
@@ -192,12 +189,14 @@ func (x *Index) commit(ctx context.Context, id session.ID, was, next body, add h
 	case written && overtaken:
 		return now, false
 	case written:
-		x.heads[id] = put
+		x.shelf.put(map[session.ID]head{id: put})
+		x.remember(id, put.body, next)
 		delete(x.kept, id)
 	default:
-		h := x.heads[id]
+		h := x.shelf.heads[id]
 		h.activity = next.Stat.LastActivity
-		x.heads[id], x.kept[id] = h, next
+		x.shelf.put(map[session.ID]head{id: h})
+		x.kept[id] = next
 	}
 	return next, true
 }

@@ -65,7 +65,7 @@ func (x *Index) open(ctx context.Context) {
 		}
 		err := x.connect(ctx)
 		if err == nil {
-			x.heads, x.kept = map[session.ID]head{}, map[session.ID]body{} // of a time without the file
+			x.forgetAll() // it is of a time without the file
 			return
 		}
 		_ = x.closeDB()
@@ -237,8 +237,15 @@ func (x *Index) fail() {
 // reset forgets what came from the file.
 func (x *Index) reset() {
 	_ = x.closeDB()
-	x.heads, x.kept, x.loaded = map[session.ID]head{}, map[session.ID]body{}, -1
-	x.covers, x.sound = nil, false
+	x.forgetAll()
+	x.loaded, x.covers, x.sound = -1, nil, false
+}
+
+// forgetAll empties the shelf.
+func (x *Index) forgetAll() {
+	x.shelf, x.trusted = shelf{}, nil
+	x.kept, x.bodies = map[session.ID]body{}, nil
+	x.life++
 }
 
 func (x *Index) closeDB() error {
@@ -250,7 +257,13 @@ func (x *Index) closeDB() error {
 	return db.Close()
 }
 
-// load brings heads up to what the file says. The caller holds mu.
+// ready opens the file if it can be. The caller holds mu.
+func (x *Index) ready(ctx context.Context) {
+	x.off = false
+	x.open(ctx)
+}
+
+// load puts on the shelf what the file says. The caller holds mu.
 func (x *Index) load(ctx context.Context) error {
 	x.off = false
 	for try := 0; ; try++ {
@@ -278,7 +291,7 @@ func (x *Index) readHeads(ctx context.Context) error {
 		return err
 	}
 	defer rows.Close()
-	heads := make(map[session.ID]head, len(x.heads))
+	heads := make(map[session.ID]head, len(x.shelf.heads))
 	var id, raw sql.RawBytes
 	for rows.Next() {
 		if err := rows.Scan(&id, &raw); err != nil {
@@ -294,7 +307,8 @@ func (x *Index) readHeads(ctx context.Context) error {
 	if err := rows.Err(); err != nil {
 		return err
 	}
-	x.heads, x.kept, x.loaded = heads, map[session.ID]body{}, v
+	x.forgetAll()
+	x.shelf.heads, x.loaded = heads, v
 	return nil
 }
 

@@ -43,12 +43,9 @@ func (x *Index) Hours(ctx context.Context, q Query, progress Progress, f func(Wo
 // errors are returned: damage, for one.
 func (x *Index) HoursOf(ctx context.Context, id session.ID, h session.Header, p session.Prefix) ([]Hour, error) {
 	x.mu.Lock()
-	err := x.load(ctx)
+	x.ready(ctx)
 	file := x.db != nil // else the log would be read once for the row, and again for its hours
 	x.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
 	if file {
 		r, _, err := x.Row(ctx, id)
 		if ctx.Err() != nil {

@@ -18,6 +18,7 @@
 //	facts.go    what is known of one log: a fold that can go on where it stopped
 //	row.go      how a session is written down, and proves itself
 //	db.go       the file: schema, opening, throwing away, transactions
+//	shelf.go    what every list reads of all sessions, in order
 //	look.go     what changed: marks against rows
 //	advance.go  reading what is new of a log, and writing it down
 //	list.go     pages of a list
@@ -33,6 +34,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
@@ -46,6 +48,8 @@ type Options struct {
 	// Lag is how many events may be searched in their logs before they are taken into the tables of the search; 0: 1000, and
 	// more in a large store.
 	Lag int
+	// Now tells the time. Nil: each answer looks at all sessions.
+	Now func() time.Time
 	// Warn is told, once at most in the life of an Index, why the file cannot be used. Nil: nobody is.
 	Warn func(err error)
 }
@@ -62,13 +66,21 @@ type Index struct {
 
 	mu     sync.Mutex
 	closed bool
-	db     *sql.DB // nil: not opened yet, or it cannot be used
-	off    bool    // until the next answer nothing is written to it; nor is it opened, if it is not
-	thrown int     // how often it was thrown away
-	file   fileID  // of the file that db was opened on
-	loaded int64   // the file's data_version when heads was read
-	heads  map[session.ID]head
-	kept   map[session.ID]body // of sessions that are not in the file as they are in heads
+	db     *sql.DB              // nil: not opened yet, or it cannot be used
+	off    bool                 // until the next answer nothing is written to it; nor is it opened, if it is not
+	thrown int                  // how often it was thrown away
+	file   fileID               // of the file that db was opened on
+	loaded int64                // the file's data_version when the shelf was filled
+	shelf  shelf                // the heads of all sessions
+	life   int                  // how often the shelf was emptied
+	kept   map[session.ID]body  // of sessions that are not in the file as they are on the shelf
+	bodies map[session.ID]shown // of those that were shown, as they are in the file
+
+	trusted    *trust // nil: all sessions have to be looked at
+	refreshing bool   // that is done in the background
+	work       sync.WaitGroup
+	living     context.Context // until Close
+	end        context.CancelFunc
 
 	covers   map[session.ID]cover // how far the search knows each session; nil: not read yet
 	coversAt int64                // the version of the file that they were read from
@@ -78,14 +90,26 @@ type Index struct {
 
 // Open returns the index of a store. It neither reads nor writes: the file is opened, or made, when it is needed.
 func Open(opt Options) *Index {
-	return &Index{opt: opt, kind: kindOf(opt.Registry), busyMS: busyMS, heads: map[session.ID]head{}, kept: map[session.ID]body{}}
+	x := &Index{opt: opt, kind: kindOf(opt.Registry), busyMS: busyMS, kept: map[session.ID]body{}}
+	x.living, x.end = context.WithCancel(context.Background())
+	return x
 }
 
-// Close closes the file.
+// shown is a body that was read, and its sum.
+type shown struct {
+	sum  uint64
+	body body
+}
+
+// Close ends what is done in the background, and closes the file.
 func (x *Index) Close() error {
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	x.closed = true
+	x.mu.Unlock()
+	x.end()
+	x.work.Wait()
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	return x.closeDB()
 }
 
@@ -104,8 +128,7 @@ func (x *Index) Forget(ctx context.Context, ids ...session.ID) bool {
 		return errors.Is(err, fs.ErrNotExist)
 	}
 	x.mu.Lock()
-	x.off = false
-	x.open(ctx)
+	x.ready(ctx)
 	x.mu.Unlock()
 	return x.drop(ctx, ids)
 }

@@ -49,30 +49,21 @@ func (x *Index) List(ctx context.Context, q Query, progress Progress) (Page, err
 	if err != nil {
 		return page, err
 	}
-	s, err := x.look(ctx, progress)
+	if q.Limit > 0 && q.Title == "" {
+		if page, ok, err := x.quickList(ctx, q, after, progress); ok || err != nil {
+			return page, err
+		}
+	}
+	s, err := x.lookAtAll(ctx, progress)
 	if err != nil {
 		return page, err
 	}
-	var keys []key
-	in := store.Query{Projects: q.Projects}
-	for id, h := range s.heads {
-		if h.readable {
-			if !in.InProject(session.Header{Project: h.project, ProjectID: h.projectID}) {
-				continue
-			}
-			if q.Kinds != nil && !slices.Contains(q.Kinds, h.kind) {
-				page.Hidden[h.kind]++
-				continue
-			}
-		}
-		k := key{h.activity, id}
-		if q.ByCreation {
-			k.at = h.created
-		}
-		keys = append(keys, k)
+	all := q
+	if q.Title != "" { // what holds it is known only when it was read
+		all.Limit, all.Cursor = 0, ""
 	}
-	slices.SortFunc(keys, key.compare)
 	rows := map[session.ID]Row{}
+	keys, total, hidden := (&shelf{heads: s.heads}).page(all, after)
 	if q.Title != "" {
 		if err := x.rows(ctx, s, keys, rows, progress); err != nil {
 			return page, err
@@ -82,26 +73,76 @@ func (x *Index) List(ctx context.Context, q Query, progress Progress) (Page, err
 			r, ok := rows[k.id]
 			return !ok || r.Facts == nil || !strings.Contains(strings.ToLower(r.Facts.Called()), want)
 		})
+		total = len(keys)
+		if q.Cursor != "" {
+			keys = keys[sort.Search(len(keys), func(i int) bool { return keys[i].compare(after) > 0 }):]
+		}
 	}
-	page.Total = len(keys)
-	if q.Cursor != "" {
-		keys = keys[sort.Search(len(keys), func(i int) bool { return keys[i].compare(after) > 0 }):]
-	}
-	if q.Limit > 0 && len(keys) > q.Limit {
-		keys = keys[:q.Limit]
-		page.Next = keys[q.Limit-1].String()
-	}
-	if q.Title == "" {
+	page.Total, page.Hidden = total, hidden
+	if keys = page.cut(keys, q.Limit); q.Title == "" {
 		if err := x.rows(ctx, s, keys, rows, progress); err != nil {
 			return page, err
 		}
 	}
-	for _, k := range keys {
-		if r, ok := rows[k.id]; ok {
-			page.Rows = append(page.Rows, r)
+	page.fill(keys, rows)
+	return page, nil
+}
+
+// quickList returns a page where a glance is enough. What is shown is looked at, as all of it may have been changed by
+// others than the store's writers.
+func (x *Index) quickList(ctx context.Context, q Query, after key, progress Progress) (page Page, ok bool, err error) {
+	s, ok, err := x.glance(ctx)
+	if err != nil || !ok {
+		return page, false, err
+	}
+	var keys []key
+	for {
+		x.mu.Lock()
+		if s.life != x.life {
+			x.mu.Unlock()
+			return page, false, nil
+		}
+		keys, page.Total, page.Hidden = x.shelf.page(q, after)
+		keys = page.cut(keys, q.Limit)
+		s.heads = make(map[session.ID]head, len(keys))
+		var unseen []session.ID
+		for _, k := range keys {
+			s.heads[k.id] = x.shelf.heads[k.id]
+			if !s.seen[k.id] {
+				unseen = append(unseen, k.id)
+			}
+		}
+		x.mu.Unlock()
+		if len(unseen) == 0 {
+			break
+		}
+		if _, err := x.recheck(ctx, &s, unseen); err != nil {
+			return page, false, err
 		}
 	}
-	return page, nil
+	rows := map[session.ID]Row{}
+	if err := x.rows(ctx, s, keys, rows, progress); err != nil {
+		return page, false, err
+	}
+	page.fill(keys, rows)
+	return page, true, nil
+}
+
+// cut keeps limit keys, and where the next page begins if there are more.
+func (p *Page) cut(keys []key, limit int) []key {
+	if p.Next = ""; limit > 0 && len(keys) > limit {
+		keys = keys[:limit]
+		p.Next = keys[limit-1].String()
+	}
+	return keys
+}
+
+func (p *Page) fill(keys []key, rows map[session.ID]Row) {
+	for _, k := range keys {
+		if r, ok := rows[k.id]; ok {
+			p.Rows = append(p.Rows, r)
+		}
+	}
 }
 
 // rows makes the rows of keys.
@@ -150,11 +191,8 @@ func (x *Index) rows(ctx context.Context, s sight, keys []key, into map[session.
 // Row returns one session as it is now. ok is false if it is not stored.
 func (x *Index) Row(ctx context.Context, id session.ID) (r Row, ok bool, err error) {
 	x.mu.Lock()
-	err = x.load(ctx)
+	x.ready(ctx)
 	x.mu.Unlock()
-	if err != nil {
-		return r, false, err
-	}
 	b, ok, err := x.fresh(ctx, id)
 	if err != nil || !ok {
 		return r, false, err

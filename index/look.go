@@ -7,6 +7,7 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -17,48 +18,218 @@ import (
 // Progress is told how far a long operation has come; it may be nil. Its calls come one after the other.
 type Progress func(done, total int)
 
-// sight is what a look found: every stored session, as the index knows it now.
+// sight is what a look found.
 type sight struct {
-	heads map[session.ID]head
+	heads map[session.ID]head          // of all sessions, as the index knows them now; nil after a glance
 	held  map[session.ID]bool          // somebody announced that he writes it
 	owner map[session.ID]*store.Holder // of those that were read again and are held
+	seen  map[session.ID]bool          // after a glance: was looked at
+	life  int                          // of the shelf that a glance was over
 }
 
 // finding is a session whose end was read again.
 type finding struct {
 	mark store.Mark
+	base string // the stamp that it was compared with
 	stat store.Stat
 	gone bool
 }
 
-// look compares the index with the store and reads again the ends of the sessions that changed.
+// wholeEvery is how long others may have changed the files of a session in place before it is noticed that this moves it
+// in the list. What the store's own writers do is noticed at once, and so is what is done to a session that is shown.
+const wholeEvery = 30 * time.Second
+
+// trust is what makes a glance enough: all sessions were looked at.
+type trust struct {
+	at    time.Time // when that began
+	stamp string    // of store.Traces, taken before
+	// hot are those that may have changed since without leaving new traces: they are written, or could not be told.
+	hot map[session.ID]bool
+}
+
+// look brings the index up to the store: it glances where that is enough, else it looks at all sessions.
 func (x *Index) look(ctx context.Context, progress Progress) (sight, error) {
+	s, ok, err := x.glance(ctx)
+	if err != nil {
+		return sight{}, err
+	}
+	if ok {
+		x.mu.Lock()
+		if ok = s.life == x.life; ok {
+			s.heads = maps.Clone(x.shelf.heads)
+		}
+		x.mu.Unlock()
+	}
+	if ok {
+		return s, nil
+	}
+	return x.lookAtAll(ctx, progress)
+}
+
+// glance looks at the sessions that writers may have changed since all were looked at. ok is false where it cannot be
+// told which those are.
+func (x *Index) glance(ctx context.Context) (s sight, ok bool, err error) {
+	t, can := x.opt.Store.(store.Tracer)
+	if !can || x.opt.Now == nil {
+		return s, false, nil
+	}
+	x.mu.Lock()
+	x.ready(ctx)
+	trusted, life := x.trusted, x.life
+	x.mu.Unlock()
+	if trusted == nil {
+		return s, false, context.Cause(ctx)
+	}
+	age := x.opt.Now().Sub(trusted.at)
+	if age < 0 || age > wholeEvery {
+		return s, false, nil
+	}
+	now, err := t.Traces(ctx)
+	if err != nil || now.Stamp == "" || now.Stamp != trusted.stamp {
+		return s, false, err
+	}
+	s = sight{held: map[session.ID]bool{}, owner: map[session.ID]*store.Holder{}, seen: map[session.ID]bool{}, life: life}
+	var hot []session.ID
+	for _, id := range now.Held {
+		s.held[id] = true
+		hot = append(hot, id)
+	}
+	for id := range trusted.hot {
+		if !s.held[id] {
+			hot = append(hot, id)
+		}
+	}
+	still, err := x.recheck(ctx, &s, hot)
+	if err != nil {
+		return s, false, err
+	}
+	x.mu.Lock()
+	if x.trusted == trusted {
+		x.trusted = &trust{trusted.at, trusted.stamp, still}
+	}
+	x.mu.Unlock()
+	if age > wholeEvery/2 {
+		x.refresh()
+	}
+	return s, true, nil
+}
+
+// refresh looks at all sessions in the background, so that a process that lists often never waits for it.
+func (x *Index) refresh() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.refreshing || x.closed {
+		return
+	}
+	x.refreshing = true
+	x.work.Go(func() {
+		_, _ = x.lookAtAll(x.living, nil) // the next answer that needs it says why it failed
+		x.mu.Lock()
+		x.refreshing = false
+		x.mu.Unlock()
+	})
+}
+
+// recheck looks at some sessions, and reads again the ends of those that changed. hot are those that may change any time.
+func (x *Index) recheck(ctx context.Context, s *sight, ids []session.ID) (hot map[session.ID]bool, err error) {
+	hot = map[session.ID]bool{}
+	if len(ids) == 0 {
+		return hot, nil
+	}
+	known := make(map[session.ID]head, len(ids))
+	x.mu.Lock()
+	for _, id := range ids {
+		s.seen[id] = true
+		if h, ok := x.shelf.heads[id]; ok {
+			known[id] = h
+		}
+	}
+	suspect := map[session.ID]bool{} // of being written by somebody who is not announced
+	if x.trusted != nil {
+		suspect = x.trusted.hot
+	}
+	x.mu.Unlock()
+	marks, err := x.marks(ctx, ids, known)
+	if err != nil {
+		return nil, err
+	}
+	return hot, x.follow(ctx, s, marks, known, suspect, hot, nil)
+}
+
+// lookAtAll compares the index with the store and reads again the ends of the sessions that changed.
+func (x *Index) lookAtAll(ctx context.Context, progress Progress) (sight, error) {
 	x.looking.Lock()
 	defer x.looking.Unlock()
 	x.mu.Lock()
-	err := x.load(ctx)
-	s := sight{heads: maps.Clone(x.heads), held: map[session.ID]bool{}, owner: map[session.ID]*store.Holder{}}
+	var err error
+	if x.trusted == nil { // else memory has seen more than what another process wrote down
+		err = x.load(ctx)
+	}
+	x.ready(ctx)
+	s := sight{heads: maps.Clone(x.shelf.heads), held: map[session.ID]bool{}, owner: map[session.ID]*store.Holder{}}
+	if s.heads == nil {
+		s.heads = map[session.ID]head{}
+	}
+	suspect := map[session.ID]bool{}
+	if x.trusted != nil {
+		suspect = x.trusted.hot
+	}
+	life := x.life
 	x.mu.Unlock()
 	if err != nil {
 		return sight{}, err
+	}
+	next := &trust{hot: map[session.ID]bool{}}
+	t, ok := x.opt.Store.(store.Tracer)
+	if ok = ok && x.opt.Now != nil; ok {
+		next.at = x.opt.Now()
+		traces, err := t.Traces(ctx)
+		if err != nil {
+			return sight{}, err
+		}
+		next.stamp = traces.Stamp
 	}
 	marks, err := x.marks(ctx, nil, s.heads)
 	if err != nil {
 		return sight{}, err
 	}
-	var changed []store.Mark
+	if err := x.follow(ctx, &s, marks, s.heads, suspect, next.hot, progress); err != nil {
+		return sight{}, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.life != life { // the file was thrown away meanwhile, and with it what memory had
+		for id, h := range x.shelf.heads {
+			s.heads[id] = h
+		}
+		x.shelf = shelf{heads: maps.Clone(s.heads)}
+		x.life++
+	}
+	if x.trusted = nil; ok && next.stamp != "" {
+		x.trusted = next
+	}
+	return s, nil
+}
+
+// follow reads again the ends of the sessions whose marks are not as known, or that are suspect. It takes out those that are
+// known and are not there, and tells which are hot. Where s has heads, it brings them up to that.
+func (x *Index) follow(ctx context.Context, s *sight, marks []store.Mark, known map[session.ID]head, suspect, hot map[session.ID]bool, progress Progress) error {
+	var changed []finding
 	here := make(map[session.ID]bool, len(marks))
 	for _, m := range marks {
 		here[m.ID] = true
 		if m.Held {
 			s.held[m.ID] = true
 		}
-		if h, ok := s.heads[m.ID]; !ok || m.Stamp == "" || m.Stamp != h.mark.Stamp {
-			changed = append(changed, m)
+		if m.Stamp == "" || m.Held {
+			hot[m.ID] = true
+		}
+		if h, ok := known[m.ID]; !ok || m.Stamp == "" || m.Stamp != h.mark.Stamp || suspect[m.ID] && !m.Held {
+			changed = append(changed, finding{mark: m, base: h.mark.Stamp})
 		}
 	}
 	var gone []session.ID
-	for id := range s.heads {
+	for id := range known {
 		if !here[id] {
 			gone = append(gone, id)
 		}
@@ -67,16 +238,20 @@ func (x *Index) look(ctx context.Context, progress Progress) (sight, error) {
 	for part := range slices.Chunk(changed, maxWrites) {
 		found, err := x.stats(ctx, part)
 		if err != nil {
-			return sight{}, err
+			return err
 		}
 		for _, f := range found {
 			if f.gone {
 				gone = append(gone, f.mark.ID)
 			} else if f.stat.Holder != nil {
 				s.owner[f.mark.ID] = f.stat.Holder
+				hot[f.mark.ID] = true
 			}
 		}
-		maps.Copy(s.heads, x.saw(ctx, slices.DeleteFunc(found, func(f finding) bool { return f.gone })))
+		heads := x.saw(ctx, slices.DeleteFunc(found, func(f finding) bool { return f.gone }))
+		if s.heads != nil {
+			maps.Copy(s.heads, heads)
+		}
 		if done += len(part); progress != nil {
 			progress(done, len(changed))
 		}
@@ -85,7 +260,7 @@ func (x *Index) look(ctx context.Context, progress Progress) (sight, error) {
 		delete(s.heads, id)
 	}
 	x.drop(ctx, gone)
-	return s, context.Cause(ctx)
+	return context.Cause(ctx)
 }
 
 // marks looks at sessions from outside; nil: at all.
@@ -111,18 +286,17 @@ func (x *Index) marks(ctx context.Context, ids []session.ID, known map[session.I
 }
 
 // stats reads the ends of sessions.
-func (x *Index) stats(ctx context.Context, marks []store.Mark) ([]finding, error) {
-	found := make([]finding, len(marks))
+func (x *Index) stats(ctx context.Context, changed []finding) ([]finding, error) {
+	found := make([]finding, len(changed))
 	var g errgroup.Group
 	g.SetLimit(4 * runtime.GOMAXPROCS(0))
-	for i, m := range marks {
+	for i, f := range changed {
 		g.Go(func() error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			f := finding{mark: m}
 			var err error
-			f.stat, err = x.opt.Store.Stat(ctx, m.ID)
+			f.stat, err = x.opt.Store.Stat(ctx, f.mark.ID)
 			switch {
 			case err == nil:
 			case errors.Is(err, store.ErrNotFound):
@@ -131,7 +305,7 @@ func (x *Index) stats(ctx context.Context, marks []store.Mark) ([]finding, error
 				return context.Cause(ctx)
 			default: // a session that cannot be read is a row that says so, until it is looked at again
 				f.mark.Stamp = ""
-				f.stat = store.Stat{ID: m.ID, State: store.StateDamaged, Reason: err.Error()}
+				f.stat = store.Stat{ID: f.mark.ID, State: store.StateDamaged, Reason: err.Error()}
 			}
 			found[i] = f
 			return nil
@@ -149,7 +323,7 @@ func (x *Index) saw(ctx context.Context, found []finding) map[session.ID]head {
 	merge := func(f finding, was head, old body) (head, body) {
 		b := old
 		b.Stat = f.stat
-		touched := was.mark.Stamp != "" && f.mark.Stamp != "" && old.Stat.Pos == f.stat.Pos // changed, but not by writing to it
+		touched := was.mark.Stamp != "" && f.mark.Stamp != "" && was.mark.Stamp != f.mark.Stamp && old.Stat.Pos == f.stat.Pos // changed, but not by writing to it
 		if was.mark.Past != f.mark.Past || touched {
 			b = body{Stat: f.stat} // its log is read anew
 		}
@@ -177,7 +351,7 @@ func (x *Index) saw(ctx context.Context, found []finding) map[session.ID]head {
 	if !written {
 		for _, f := range found {
 			id := f.mark.ID
-			heads[id], bodies[id] = merge(f, x.heads[id], x.kept[id])
+			heads[id], bodies[id] = merge(f, x.shelf.heads[id], x.kept[id])
 		}
 		maps.Copy(x.kept, bodies)
 	} else {
@@ -185,7 +359,7 @@ func (x *Index) saw(ctx context.Context, found []finding) map[session.ID]head {
 			delete(x.kept, id)
 		}
 	}
-	maps.Copy(x.heads, heads)
+	x.shelf.put(heads)
 	return heads
 }
 
@@ -205,8 +379,9 @@ func (x *Index) drop(ctx context.Context, gone []session.ID) bool {
 		return nil
 	})
 	for _, id := range gone {
-		delete(x.heads, id)
+		x.shelf.drop(id)
 		delete(x.kept, id)
+		delete(x.bodies, id)
 	}
 	return written
 }
@@ -216,6 +391,9 @@ func (x *Index) drop(ctx context.Context, gone []session.ID) bool {
 func (x *Index) row(ctx context.Context, id session.ID, h head) (b body, ok bool, err error) {
 	x.mu.Lock()
 	b, ok = x.kept[id]
+	if r, read := x.bodies[id]; !ok && read && r.sum == h.body {
+		b, ok = r.body, true
+	}
 	if !ok && x.db != nil {
 		var err error
 		var now head
@@ -223,6 +401,8 @@ func (x *Index) row(ctx context.Context, id session.ID, h head) (b body, ok bool
 			x.trouble(err)
 		} else if now.mark.Stamp != h.mark.Stamp { // another process was faster: it may know more, or less
 			ok = false
+		} else if ok {
+			x.remember(id, now.body, b)
 		}
 	}
 	x.mu.Unlock()
@@ -232,16 +412,30 @@ func (x *Index) row(ctx context.Context, id session.ID, h head) (b body, ok bool
 	return x.fresh(ctx, id)
 }
 
+// readBodies is how many bodies memory keeps of rows that were shown.
+const readBodies = 500
+
+// remember keeps what a shown row needs. The caller holds mu.
+func (x *Index) remember(id session.ID, sum uint64, b body) {
+	if len(x.bodies) >= readBodies {
+		x.bodies = nil
+	}
+	if x.bodies == nil {
+		x.bodies = map[session.ID]shown{}
+	}
+	x.bodies[id] = shown{sum, b}
+}
+
 // fresh reads the end of one session.
 func (x *Index) fresh(ctx context.Context, id session.ID) (b body, ok bool, err error) {
 	x.mu.Lock()
-	known := map[session.ID]head{id: x.heads[id]}
+	known := map[session.ID]head{id: x.shelf.heads[id]}
 	x.mu.Unlock()
 	marks, err := x.marks(ctx, []session.ID{id}, known)
 	if err != nil || len(marks) == 0 {
 		return b, false, err
 	}
-	found, err := x.stats(ctx, marks)
+	found, err := x.stats(ctx, []finding{{mark: marks[0], base: known[id].mark.Stamp}})
 	if err != nil || found[0].gone {
 		return b, false, err
 	}

@@ -27,6 +27,23 @@ type Mark struct {
 	Held bool
 }
 
+// Tracer tells without looking at each session whether any may have changed.
+type Tracer interface {
+	// Traces looks at what every program that writes a session leaves where all of them do. It costs the same however
+	// many sessions there are. Errors are failures of the medium.
+	Traces(ctx context.Context) (Traces, error)
+}
+
+// Traces are left by whoever makes, takes away, or begins or ends to write a session. What is done to the files of a
+// session without this package's writers leaves none.
+type Traces struct {
+	// Stamp is for the driver to read. Two equal ones that are not empty: between the two looks no session came or went,
+	// and who wrote one had announced it before the first look and has not withdrawn it. Empty: that cannot be told.
+	Stamp string
+	// Held are the sessions that somebody announced to write, perhaps one who is dead by now.
+	Held []session.ID
+}
+
 // Checker tells whether a log is still the one that was read, more closely than its mark.
 type Checker interface {
 	// Check looks at every file that reading the log of h.ID opens but blobs. now is what it saw, for a later Check;
