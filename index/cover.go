@@ -1,11 +1,11 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
-	"encoding/binary"
 	"errors"
-	"hash/crc32"
+	"iter"
 	"os"
 	"slices"
 	"strings"
@@ -50,7 +50,6 @@ const (
 	maxSecond = 1 << 40
 	chunkDocs = 20_000   // that one transaction takes in, at most,
 	chunkSize = 16 << 20 // or so many bytes of words and one doc
-	sumBytes  = 64 << 10 // that a sum gathers before it goes on
 )
 
 // second is where an event of time ms belongs: it grows with time.
@@ -59,14 +58,19 @@ func second(ms int64) int64 { return min(max(ms/1000, 0), maxSecond) }
 // docOf returns the row of an event; ok is false if it has no words.
 func docOf(ev session.Event, texts []search.Text) (d doc, ok bool) {
 	var words, grams strings.Builder
-	seen := map[string]bool{}
+	known, seen := map[string]bool{}, map[string]bool{}
 	for _, t := range texts {
 		search.Units(t.Text, func(u search.Unit) bool {
 			words.WriteString(u.Folded)
 			words.WriteByte(' ')
-			for _, g := range gramsOf(u.Folded) {
+			if known[u.Folded] {
+				return true
+			}
+			word := strings.Clone(u.Folded)
+			known[word] = true
+			for g := range gramsOf(word) {
 				if !seen[g] {
-					seen[strings.Clone(g)] = true
+					seen[g] = true
 					grams.WriteString(g)
 					grams.WriteByte(' ')
 				}
@@ -81,18 +85,22 @@ func docOf(ev session.Event, texts []search.Text) (d doc, ok bool) {
 	return d, words.Len() > 0
 }
 
-// gramsOf returns every three adjacent signs of a word.
-func gramsOf(word string) []string {
-	var at []int
-	for i := range word {
-		at = append(at, i)
+// gramsOf yields every three adjacent signs of a word.
+func gramsOf(word string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		var at [3]int // where the last three signs begin
+		n := 0
+		for i := range word {
+			if n >= 3 && !yield(word[at[n%3]:i]) {
+				return
+			}
+			at[n%3] = i
+			n++
+		}
+		if n >= 3 {
+			yield(word[at[n%3]:])
+		}
 	}
-	at = append(at, len(word))
-	var out []string
-	for i := 0; i+3 < len(at); i++ {
-		out = append(out, word[at[i]:at[i+3]])
-	}
-	return out
 }
 
 // loadCovers brings covers up to what the file says, once the tables were verified. Nil: they cannot be used. The caller
@@ -132,7 +140,7 @@ func (x *Index) readCovers(ctx context.Context) error {
 	defer tx.Rollback()
 	if !x.sound {
 		var want int64
-		if err := tx.QueryRowContext(ctx, "SELECT v FROM state WHERE name = 'sum'").Scan(&want); err != nil {
+		if err := tx.QueryRowContext(ctx, "SELECT v FROM state WHERE name = '"+sumName+"'").Scan(&want); err != nil {
 			return err
 		}
 		got, err := tablesSum(ctx, tx)
@@ -180,65 +188,6 @@ func decodeCover(n int64, id session.ID, raw []byte) (cover, error) {
 		err = errWrong
 	}
 	return c, err
-}
-
-// tablesSum is the sum over everything that an answer of the tables depends on, row by row in the order of their keys.
-func tablesSum(ctx context.Context, tx *sql.Tx) (int64, error) {
-	var sum uint32
-	buf := make([]byte, 0, 2*sumBytes)
-	for i, q := range []string{
-		"SELECT id, block FROM words_data ORDER BY id", "SELECT segid, term, pgno FROM words_idx ORDER BY segid, term",
-		"SELECT id, block FROM grams_data ORDER BY id", "SELECT segid, term, pgno FROM grams_idx ORDER BY segid, term",
-		"SELECT key, n, seq, time, tool FROM docs ORDER BY key", "SELECT n, id, cover FROM covers ORDER BY n",
-		"SELECT name, v FROM state WHERE name <> 'sum' ORDER BY name",
-	} {
-		rows, err := tx.QueryContext(ctx, q)
-		if err != nil {
-			return 0, err
-		}
-		names, err := rows.Columns()
-		if err != nil {
-			rows.Close()
-			return 0, err
-		}
-		row := make([]sql.RawBytes, len(names))
-		into := make([]any, len(names))
-		for c := range row {
-			into[c] = &row[c]
-		}
-		for rows.Next() {
-			if err := rows.Scan(into...); err != nil {
-				rows.Close()
-				return 0, err
-			}
-			buf = append(buf, byte(i))
-			for _, v := range row { // its length parts a value from the next one
-				buf = append(binary.AppendUvarint(buf, uint64(len(v))), v...)
-			}
-			if len(buf) >= sumBytes {
-				sum, buf = crc32.Update(sum, crc32.IEEETable, buf), buf[:0]
-			}
-		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-			return 0, err
-		}
-	}
-	return int64(crc32.Update(sum, crc32.IEEETable, buf)), nil
-}
-
-// sealTables writes the sum of the tables as they are now.
-func sealTables(ctx context.Context, tx *sql.Tx) error {
-	// FTS5 keeps what is new in memory until the end of a transaction, or a savepoint.
-	for _, s := range []string{"SAVEPOINT sealed", "RELEASE sealed"} {
-		if _, err := tx.ExecContext(ctx, s); err != nil {
-			return err
-		}
-	}
-	sum, err := tablesSum(ctx, tx)
-	if err == nil {
-		_, err = tx.ExecContext(ctx, "UPDATE state SET v = ? WHERE name = 'sum'", sum)
-	}
-	return err
 }
 
 // behind is a session that the tables do not know whole.
@@ -346,17 +295,22 @@ func (x *Index) put(ctx context.Context, parts []*part) {
 	err := errNoTables
 	if x.db != nil {
 		err = x.transact(ctx, func(tx *sql.Tx) error {
+			var free []*part
 			for _, p := range parts {
-				spill, err := p.put(ctx, tx)
-				switch {
+				switch err := p.claim(ctx, tx); {
 				case errors.Is(err, errOvertaken):
 					p.err = err // it says nothing of the other ones
 				case err != nil:
 					return err
+				default:
+					free = append(free, p)
 				}
-				spilled = max(spilled, spill)
 			}
-			return sealTables(ctx, tx)
+			var err error
+			if spilled, err = putDocs(ctx, tx, free); err != nil {
+				return err
+			}
+			return x.sealTables(ctx, tx)
 		})
 		if err != nil && ctx.Err() == nil {
 			x.trouble(err)
@@ -375,37 +329,37 @@ func (x *Index) put(ctx context.Context, parts []*part) {
 	}
 }
 
-// put writes a part and gives it its session's number. errOvertaken: nothing was written.
-func (p *part) put(ctx context.Context, tx *sql.Tx) (spill int64, err error) {
+// claim writes how far a session is covered with a part, and gives that its number. errOvertaken: nothing was written.
+func (p *part) claim(ctx context.Context, tx *sql.Tx) error {
 	id := p.next.Header.ID
 	n := int64(0)
 	var raw []byte
-	err = tx.QueryRowContext(ctx, "SELECT n, cover FROM covers WHERE id = ?", string(id)).Scan(&n, &raw)
+	err := tx.QueryRowContext(ctx, "SELECT n, cover FROM covers WHERE id = ?", string(id)).Scan(&n, &raw)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		if !p.fresh {
-			return 0, errOvertaken
+			return errOvertaken
 		}
 	case err != nil:
-		return 0, err
+		return err
 	case p.fresh && n != p.was.n:
-		return 0, errOvertaken
+		return errOvertaken
 	case p.fresh:
 		if err := eraseDocs(ctx, tx, n); err != nil {
-			return 0, err
+			return err
 		}
 	default:
 		c, err := decodeCover(n, id, raw)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		if n != p.was.n || c.Next != p.was.Next || c.Last != p.was.Last {
-			return 0, errOvertaken
+			return errOvertaken
 		}
 	}
 	text, err := json.Marshal(p.next)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	text = seal(id, ofCover, text)
 	if n == 0 {
@@ -414,10 +368,10 @@ func (p *part) put(ctx context.Context, tx *sql.Tx) (spill int64, err error) {
 		_, err = tx.ExecContext(ctx, "UPDATE covers SET cover = ? WHERE n = ?", text, n)
 	}
 	if err != nil {
-		return 0, err
+		return err
 	}
 	p.next.n = n
-	return putDocs(ctx, tx, n, p.docs)
+	return nil
 }
 
 // fewSettled is how many sessions each process may look at again for itself, before that is written down.
@@ -458,19 +412,19 @@ func (x *Index) settle(ctx context.Context, covers []cover) {
 				return err
 			}
 		}
-		return sealTables(ctx, tx)
+		return x.sealTables(ctx, tx)
 	})
 }
 
 // errOvertaken says that another process took in the same texts first.
 var errOvertaken = errors.New("index: another process was faster")
 
-// putDocs writes the rows of a session. It returns by how many seconds a key is later than its event at most.
-func putDocs(ctx context.Context, tx *sql.Tx, n int64, docs []doc) (spill int64, err error) {
-	var stmts [3]*sql.Stmt
+// putDocs writes the rows of parts. It returns by how many seconds a key is later than its event at most.
+func putDocs(ctx context.Context, tx *sql.Tx, parts []*part) (spill int64, err error) {
+	var stmts [4]*sql.Stmt
 	for i, q := range []string{
-		"INSERT INTO docs(key, n, seq, time, tool) VALUES(?, ?, ?, ?, ?)", "INSERT INTO words(rowid, text) VALUES(?, ?)",
-		"INSERT INTO grams(rowid, text) VALUES(?, ?)",
+		"SELECT max(key) FROM docs WHERE key >= ? AND key < ?", "INSERT INTO docs(key, n, seq, time, tool) VALUES(?, ?, ?, ?, ?)",
+		"INSERT INTO words(rowid, text) VALUES(?, ?)", "INSERT INTO grams(rowid, text) VALUES(?, ?)",
 	} {
 		s, err := tx.PrepareContext(ctx, q)
 		if err != nil {
@@ -479,33 +433,48 @@ func putDocs(ctx context.Context, tx *sql.Tx, n int64, docs []doc) (spill int64,
 		defer s.Close()
 		stmts[i] = s
 	}
+	type row struct {
+		key int64
+		doc *doc
+	}
+	var rows []row
 	free := map[int64]int64{} // by second: the next key
-	for _, d := range docs {
-		var key int64
-		for s := second(d.time); ; s++ {
-			var ok bool
-			if key, ok = free[s]; !ok {
-				var top sql.NullInt64
-				if err := tx.QueryRowContext(ctx, "SELECT max(key) FROM docs WHERE key >= ? AND key < ?", s<<slotBits, (s+1)<<slotBits).Scan(&top); err != nil {
-					return 0, err
+	for _, p := range parts {
+		for i := range p.docs {
+			d := &p.docs[i]
+			var key int64
+			for s := second(d.time); ; s++ {
+				var ok bool
+				if key, ok = free[s]; !ok {
+					var top sql.NullInt64
+					if err := stmts[0].QueryRowContext(ctx, s<<slotBits, (s+1)<<slotBits).Scan(&top); err != nil {
+						return 0, err
+					}
+					if key = s << slotBits; top.Valid {
+						key = top.Int64 + 1
+					}
 				}
-				if key = s << slotBits; top.Valid {
-					key = top.Int64 + 1
+				if free[s] = key + 1; key>>slotBits == s {
+					spill = max(spill, s-second(d.time))
+					break
 				}
+				free[s] = key
 			}
-			if free[s] = key + 1; key>>slotBits == s {
-				spill = max(spill, s-second(d.time))
-				break
+			if _, err := stmts[1].ExecContext(ctx, key, p.next.n, int64(d.seq), d.time, []byte(d.tool)); err != nil {
+				return 0, err
 			}
-			free[s] = key
+			rows = append(rows, row{key, d})
 		}
-		if _, err := stmts[0].ExecContext(ctx, key, n, int64(d.seq), d.time, d.tool); err != nil {
+	}
+	// What does not ascend, or stands between two texts, has FTS5 write what it gathers in memory: in small pieces, to be merged later.
+	slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(a.key, b.key) })
+	for _, r := range rows {
+		if _, err := stmts[2].ExecContext(ctx, r.key, r.doc.words); err != nil {
 			return 0, err
 		}
-		if _, err := stmts[1].ExecContext(ctx, key, d.words); err != nil {
-			return 0, err
-		}
-		if _, err := stmts[2].ExecContext(ctx, key, d.grams); err != nil {
+	}
+	for _, r := range rows {
+		if _, err := stmts[3].ExecContext(ctx, r.key, r.doc.grams); err != nil {
 			return 0, err
 		}
 	}
@@ -573,7 +542,7 @@ func (x *Index) eraseLocked(ctx context.Context, ids []session.ID, forGood bool)
 				return err
 			}
 		}
-		return sealTables(ctx, tx)
+		return x.sealTables(ctx, tx)
 	}) {
 		return
 	}

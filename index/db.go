@@ -19,7 +19,7 @@ import (
 )
 
 // version is that of the tables and of what is in them. A file of any other version is thrown away.
-const version = 5
+const version = 6
 
 var schema = []string{
 	`CREATE TABLE heads(id TEXT PRIMARY KEY, head BLOB NOT NULL) WITHOUT ROWID`,
@@ -29,7 +29,10 @@ var schema = []string{
 	// Of the search. words has every word of an event, grams every three adjacent signs of a word; texts are not kept.
 	`CREATE VIRTUAL TABLE words USING fts5(text, content='', contentless_delete=1, tokenize='ascii', prefix='1 2')`,
 	`CREATE VIRTUAL TABLE grams USING fts5(text, content='', contentless_delete=1, tokenize='ascii', detail=none)`,
-	`CREATE TABLE docs(key INTEGER PRIMARY KEY, n INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL, tool TEXT NOT NULL)`,
+	// How many bytes FTS5 gathers in memory before it writes them, to be merged later.
+	`INSERT INTO words(words, rank) VALUES('hashsize', 8388608)`,
+	`INSERT INTO grams(grams, rank) VALUES('hashsize', 8388608)`,
+	`CREATE TABLE docs(key INTEGER PRIMARY KEY, n INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL, tool BLOB NOT NULL)`,
 	`CREATE INDEX docs_n ON docs(n)`,
 	`CREATE TABLE covers(n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, cover BLOB NOT NULL)`,
 	`CREATE TABLE state(name TEXT PRIMARY KEY, v INTEGER NOT NULL) WITHOUT ROWID`,
@@ -102,10 +105,11 @@ func (x *Index) connect(ctx context.Context) error {
 	q := url.Values{"_txlock": {"immediate"}, "_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", x.busyMS), "journal_mode(WAL)", "synchronous(NORMAL)", "trusted_schema(0)", "secure_delete(1)",
 	}}
-	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: x.opt.Path, RawQuery: q.Encode()}).String())
+	c, err := sqlite.NewConnector((&url.URL{Scheme: "file", Path: x.opt.Path, RawQuery: q.Encode()}).String())
 	if err != nil {
 		return err
 	}
+	db := sql.OpenDB(connector{c, x.tally.change})
 	db.SetMaxOpenConns(1)
 	x.db, x.file, x.loaded = db, fileID{info}, -1
 	has := 0
@@ -127,7 +131,7 @@ func (x *Index) connect(ctx context.Context) error {
 				return err
 			}
 		}
-		return sealTables(ctx, tx)
+		return sealNew(ctx, tx)
 	})
 }
 
@@ -137,6 +141,7 @@ func (x *Index) transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 	if err != nil {
 		return err
 	}
+	x.tally.sum, x.tally.err = 0, nil
 	if err := f(tx); err != nil {
 		return errors.Join(err, tx.Rollback())
 	}

@@ -25,6 +25,7 @@
 //	hours.go    what was done when: rows for statistics
 //	search.go   searching: what the tables propose, what the logs say
 //	cover.go    taking logs into the tables of the search
+//	sum.go      how these prove themselves
 package index
 
 import (
@@ -85,6 +86,7 @@ type Index struct {
 	covers   map[session.ID]cover // how far the search knows each session; nil: not read yet
 	coversAt int64                // the version of the file that they were read from
 	sound    bool                 // the tables of the search were verified
+	tally    tally                // of the transaction that is written
 	spill    int64                // of the tables: how many seconds later than its own an event's key may be
 }
 

@@ -323,7 +323,7 @@ func asked(q search.Query) question {
 	for _, t := range q.Terms() {
 		w := t.Words
 		if t.OpenLeft {
-			for _, g := range gramsOf(w[0]) {
+			for g := range gramsOf(w[0]) {
 				grams = append(grams, `"`+g+`"`)
 			}
 			w = w[1:]
