@@ -9,6 +9,7 @@ import (
 	"github.com/strandline-dev/strandline/index"
 	"github.com/strandline-dev/strandline/meter"
 	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/store"
 )
 
 // StatsQuery says what is summed up.
@@ -47,6 +48,8 @@ type Stats struct {
 	Groups     []Group `json:"-"` // days oldest first, then projects and models, those that worked most first
 	Total      Done    `json:"total"`
 	Unreadable int     `json:"unreadable"` // sessions whose logs could not be read at all: they are in no sum
+	// Partial are the sessions that are damaged: what of them can be read is in the sums, newest first.
+	Partial []session.ID `json:"partial,omitzero"`
 }
 
 func (d *Done) add(id session.ID, h index.Hour, told bool, prices meter.Prices) {
@@ -74,6 +77,9 @@ func (a *App) Stats(ctx context.Context, q StatsQuery, progress func(done, all i
 		if w.Facts == nil {
 			out.Unreadable++
 			return nil
+		}
+		if w.State == store.StateDamaged {
+			out.Partial = append(out.Partial, w.ID)
 		}
 		h := w.Header
 		project := cmp.Or(h.Project, h.Cwd)

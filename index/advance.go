@@ -26,7 +26,8 @@ func (x *Index) advance(ctx context.Context, id session.ID, b body) (body, error
 			if err != nil {
 				return b, err
 			}
-			if check = now; !same {
+			b.Check, check = now, now
+			if !same {
 				b.Facts = nil // damage in the middle of a log shows nowhere else
 			}
 		}
@@ -74,12 +75,31 @@ func (x *Index) current(b body) bool {
 	return b.Facts != nil && b.Kind == x.kind && b.Facts.Next == b.Stat.Pos.Next && b.Seen == b.Stat.Pos
 }
 
-// read folds what is new.
+// errOther says that a log is not the one that facts were folded from.
+var errOther = errors.New("index: the log is another one now")
+
+// read folds what is new: behind what is known of the session, or else behind what is known of what it inherited.
 func (x *Index) read(ctx context.Context, id session.ID, b body) (body, hours, error) {
+	if b.Facts != nil && b.Kind == x.kind && b.Bad == "" {
+		next, add, err := x.readFrom(ctx, id, b, b.Facts)
+		if !errors.Is(err, errOther) {
+			return next, add, err
+		}
+	}
+	b.Facts = nil
+	if f := x.inherited(ctx, b.Stat.Header); f != nil {
+		if next, add, err := x.readFrom(ctx, id, b, f); err == nil {
+			return next, add, nil
+		}
+	}
+	return x.readFrom(ctx, id, b, nil)
+}
+
+// readFrom folds what stands behind from; nil: all.
+func (x *Index) readFrom(ctx context.Context, id session.ID, b body, from *Facts) (body, hours, error) {
 	var snap *store.Snapshot
 	var err error
-	on := b.Facts != nil && b.Kind == x.kind && b.Bad == ""
-	if p, ok := x.opt.Store.(store.Peeker); ok && on {
+	if p, ok := x.opt.Store.(store.Peeker); ok && from != nil {
 		if snap, err = p.Peek(ctx, id); err != nil {
 			return b, nil, err
 		}
@@ -102,30 +122,30 @@ func (x *Index) read(ctx context.Context, id session.ID, b body) (body, hours, e
 				d = snap.Damage
 			}
 		}
-		next.Bad, next.Reason, on = store.StateDamaged, d[0].Detail, false
+		next.Bad, next.Reason, from = store.StateDamaged, d[0].Detail, nil
 	} else if snap.Unsupported != "" {
 		next.Bad, next.Reason = store.StateUnsupported, snap.Unsupported
 	}
 	p := snap.Prefix
-	if on {
-		switch same, err := holds(p, *b.Facts); {
+	f := begun(snap.Header)
+	if from != nil {
+		switch same, err := holds(p, *from); {
 		case err != nil:
 			return b, nil, err
-		case same:
-			f := *b.Facts
-			next.Facts, next.Hours = &f, b.Hours
-		case true: // the log is another one now
-			b.Facts = nil
-			return x.read(ctx, id, b)
+		case !same:
+			return b, nil, errOther
+		}
+		if f = *from; from == b.Facts {
+			next.Hours = b.Hours
 		}
 	}
-	if next.Facts == nil {
-		f := begun(snap.Header)
-		next.Facts = &f
-	}
-	add, f := hours{}, next.Facts
+	next.Facts = &f
+	add, sharer := hours{}, x.sharer(snap.Header, b.Check, next.Bad == "")
 	f.Running = maps.Clone(f.Running)
-	if err := session.Lend(p, f.Next, p.Len(), func(ev session.Event) { f.fold(snap.Header, x.opt.Registry, &ev, add) }); err != nil {
+	if err := session.Lend(p, f.Next, p.Len(), func(ev session.Event) {
+		f.fold(snap.Header, x.opt.Registry, &ev, add)
+		sharer.folded(&f, ev)
+	}); err != nil {
 		return b, nil, err
 	}
 	if f.Next > 0 {

@@ -132,7 +132,9 @@ func (f *Facts) fold(h session.Header, reg *session.Registry, ev *session.Event,
 		f.Turn, f.Begun, f.StepAt, f.Running = session.None, nil, 0, nil
 	case session.TypeStepStart:
 		f.Steps++
-		f.StepAt = ev.Time
+		if f.StepAt = 0; own {
+			f.StepAt = ev.Time
+		}
 		b := Begun{Step: new(floorHour(ev.Time))}
 		if f.Begun != nil && f.Begun.Step == nil {
 			b.Turn = f.Begun.Turn

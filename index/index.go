@@ -20,6 +20,7 @@
 //	db.go       the file: schema, opening, throwing away, transactions
 //	shelf.go    what every list reads of all sessions, in order
 //	look.go     what changed: marks against rows
+//	share.go    what is known of logs that forks share
 //	advance.go  reading what is new of a log, and writing it down
 //	list.go     pages of a list
 //	hours.go    what was done when: rows for statistics
@@ -88,11 +89,13 @@ type Index struct {
 	sound    bool                 // the tables of the search were verified
 	tally    tally                // of the transaction that is written
 	spill    int64                // of the tables: how many seconds later than its own an event's key may be
+
+	shares shares
 }
 
 // Open returns the index of a store. It neither reads nor writes: the file is opened, or made, when it is needed.
 func Open(opt Options) *Index {
-	x := &Index{opt: opt, kind: kindOf(opt.Registry), busyMS: busyMS, kept: map[session.ID]body{}}
+	x := &Index{opt: opt, kind: kindOf(opt.Registry), busyMS: busyMS, shares: shares{stride: stride}, kept: map[session.ID]body{}}
 	x.living, x.end = context.WithCancel(context.Background())
 	return x
 }

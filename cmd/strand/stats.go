@@ -21,7 +21,8 @@ func (c *cli) statsCmd() *cobra.Command {
 		Short: "What was done and spent, by day, project and model",
 		Long: "Sums up the sessions of this project, subagents and headless ones included: turns, steps, tool calls, tokens, cost\n" +
 			"and the time that models and tools took. What a fork shares with its parent counts once; what nobody told is\n" +
-			"unknown and not zero. With --json one object per day, project and model, and last {\"total\",\"unreadable\"}.",
+			"unknown and not zero. With --json one object per day, project and model, and last {\"total\",\"unreadable\"}, with\n" +
+			"\"partial\" naming the sessions that are damaged, of which only a part is counted.",
 		Example: "  strand stats\n  strand stats --any-project --since 30d\n  strand stats --json | jq -r 'select(.by==\"model\") | [.key,.usage.inputTokens] | @tsv'",
 		Args:    cobra.NoArgs,
 		RunE: c.does(func(cmd *cobra.Command, _ []string) (err error) {
@@ -100,6 +101,16 @@ func (c *cli) printStats(s app.Stats, anyProject bool) {
 	}
 	if s.Unreadable > 0 {
 		c.note("%d sessions cannot be read and are in no sum; strand ls names them", s.Unreadable)
+	}
+	if n := len(s.Partial); n > 0 {
+		var names []string
+		for _, id := range s.Partial[:min(n, 3)] {
+			names = append(names, string(id))
+		}
+		if n > 3 {
+			names = append(names, fmt.Sprintf("and %d more", n-3))
+		}
+		c.note("damaged, and in the sums as far as they can be read: %s; strand doctor says where", strings.Join(names, ", "))
 	}
 }
 
