@@ -202,8 +202,10 @@ func (x *Index) commit(ctx context.Context, id session.ID, was, next body, add h
 			return err
 		}
 		h.activity = next.Stat.LastActivity
-		put, err = putRow(ctx, tx, id, h, next)
-		return err
+		if put, err = putRow(ctx, tx, id, h, next); err != nil {
+			return err
+		}
+		return changed(ctx, tx, id)
 	})
 	switch {
 	case written && overtaken:

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/session/sessiontest"
@@ -17,7 +18,7 @@ import (
 
 // attacked is an index of w that counts its warnings and does not wait long.
 func (w *world) attacked(warnings *int) *Index {
-	x := Open(Options{Path: w.path(), Store: w.st, Registry: sessiontest.Registry(), Warn: func(err error) {
+	x := Open(Options{Path: w.path(), Store: w.st, Registry: sessiontest.Registry(), Now: time.Now, Warn: func(err error) {
 		w.t.Log("warning:", err)
 		*warnings++
 	}})

@@ -26,6 +26,9 @@ var schema = []string{
 	`CREATE TABLE bodies(id TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID`,
 	`CREATE TABLE hours(id TEXT, hour INTEGER, provider TEXT, model TEXT, data BLOB NOT NULL,
 		PRIMARY KEY(id, hour, provider, model)) WITHOUT ROWID`,
+	// What a new process needs at once, and of which sessions the pack in it is not true any more.
+	`CREATE TABLE looked(n INTEGER PRIMARY KEY, data BLOB NOT NULL)`,
+	`CREATE TABLE changed(id TEXT PRIMARY KEY, v INTEGER NOT NULL) WITHOUT ROWID`,
 	// Of the search. words has every word of an event, grams every three adjacent signs of a word; texts are not kept.
 	`CREATE VIRTUAL TABLE words USING fts5(text, content='', contentless_delete=1, tokenize='ascii', prefix='1 2')`,
 	`CREATE VIRTUAL TABLE grams USING fts5(text, content='', contentless_delete=1, tokenize='ascii', detail=none)`,
@@ -151,9 +154,11 @@ func (x *Index) transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 // write runs f in a transaction and reports whether it was written. The caller holds mu.
 func (x *Index) write(ctx context.Context, f func(tx *sql.Tx) error) bool {
 	if x.db == nil || x.off {
+		x.apart = true
 		return false
 	}
 	err := x.transact(ctx, f)
+	x.apart = x.apart || err != nil
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case isBusy(err):
@@ -249,7 +254,7 @@ func (x *Index) reset() {
 // forgetAll empties the shelf.
 func (x *Index) forgetAll() {
 	x.shelf, x.trusted = shelf{}, nil
-	x.kept, x.bodies = map[session.ID]body{}, nil
+	x.kept, x.bodies, x.apart = map[session.ID]body{}, nil, false
 	x.life++
 }
 
@@ -287,34 +292,59 @@ func (x *Index) load(ctx context.Context) error {
 }
 
 func (x *Index) readHeads(ctx context.Context) error {
-	var v int64
-	if err := x.db.QueryRowContext(ctx, "PRAGMA data_version").Scan(&v); err != nil || v == x.loaded {
-		return err
+	for try := 0; ; try++ {
+		v, err := dataVersion(ctx, x.db)
+		if err != nil || v == x.loaded {
+			return err
+		}
+		heads, t, packed, err := readPack(ctx, x.db)
+		if err == nil && !packed {
+			heads, err = readEach(ctx, x.db)
+		}
+		if err != nil {
+			return err
+		}
+		now, err := dataVersion(ctx, x.db)
+		if err != nil {
+			return err
+		}
+		if now != v { // another process has written meanwhile: this is of two minds
+			if t = nil; try < 3 {
+				continue
+			}
+		}
+		x.forgetAll()
+		x.shelf.heads, x.loaded, x.trusted = heads, v, t
+		return nil
 	}
-	rows, err := x.db.QueryContext(ctx, "SELECT id, head FROM heads")
+}
+
+// dataVersion changes with what other connections write.
+func dataVersion(ctx context.Context, q querier) (v int64, err error) {
+	return v, q.QueryRowContext(ctx, "PRAGMA data_version").Scan(&v)
+}
+
+// readEach reads the heads from their rows.
+func readEach(ctx context.Context, db *sql.DB) (map[session.ID]head, error) {
+	rows, err := db.QueryContext(ctx, "SELECT id, head FROM heads")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer rows.Close()
-	heads := make(map[session.ID]head, len(x.shelf.heads))
+	heads := map[session.ID]head{}
 	var id, raw sql.RawBytes
 	for rows.Next() {
 		if err := rows.Scan(&id, &raw); err != nil {
-			return err
+			return nil, err
 		}
 		key := session.ID(id)
 		h, err := decodeHead(key, raw)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		heads[key] = h
 	}
-	if err := rows.Err(); err != nil {
-		return err
-	}
-	x.forgetAll()
-	x.shelf.heads, x.loaded = heads, v
-	return nil
+	return heads, rows.Err()
 }
 
 // querier is a database or a transaction.

@@ -19,6 +19,7 @@
 //	row.go      how a session is written down, and proves itself
 //	db.go       the file: schema, opening, throwing away, transactions
 //	shelf.go    what every list reads of all sessions, in order
+//	pack.go     the shelf in the file, for the next process
 //	look.go     what changed: marks against rows
 //	share.go    what is known of logs that forks share
 //	advance.go  reading what is new of a log, and writing it down
@@ -74,6 +75,7 @@ type Index struct {
 	file   fileID               // of the file that db was opened on
 	loaded int64                // the file's data_version when the shelf was filled
 	shelf  shelf                // the heads of all sessions
+	apart  bool                 // something could not be written: the file may have other heads
 	life   int                  // how often the shelf was emptied
 	kept   map[session.ID]body  // of sessions that are not in the file as they are on the shelf
 	bodies map[session.ID]shown // of those that were shown, as they are in the file

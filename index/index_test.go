@@ -59,7 +59,7 @@ func (w *world) handle() store.Store {
 }
 
 func (w *world) index(path string) *Index {
-	x := Open(Options{Path: path, Store: w.st, Registry: sessiontest.Registry(), Warn: func(err error) { w.t.Log("warning:", err) }})
+	x := Open(Options{Path: path, Store: w.st, Registry: sessiontest.Registry(), Now: time.Now, Warn: func(err error) { w.t.Log("warning:", err) }})
 	w.t.Cleanup(func() { x.Close() })
 	return x
 }
@@ -120,6 +120,7 @@ func (w *world) grow(id session.ID, n int) {
 
 // change does something to the store.
 func (w *world) change() {
+	defer w.tick()
 	if len(w.ids) < 5 || w.rng.IntN(4) == 0 {
 		w.create(session.ID(fmt.Sprintf("s-%04d", w.n)), 1+w.rng.IntN(10))
 		return

@@ -75,8 +75,14 @@ func (x *Index) glance(ctx context.Context) (s sight, ok bool, err error) {
 	}
 	x.mu.Lock()
 	x.ready(ctx)
+	if err = nil; x.trusted == nil {
+		err = x.load(ctx)
+	}
 	trusted, life := x.trusted, x.life
 	x.mu.Unlock()
+	if err != nil {
+		return s, false, err
+	}
 	if trusted == nil {
 		return s, false, context.Cause(ctx)
 	}
@@ -207,6 +213,7 @@ func (x *Index) lookAtAll(ctx context.Context, progress Progress) (sight, error)
 	}
 	if x.trusted = nil; ok && next.stamp != "" {
 		x.trusted = next
+		x.writeTrust(ctx, *next)
 	}
 	return s, nil
 }
@@ -330,11 +337,15 @@ func (x *Index) saw(ctx context.Context, found []finding) map[session.ID]head {
 		return headOf(f.mark, f.stat), b
 	}
 	written := x.write(ctx, func(tx *sql.Tx) error {
+		var ids, crossed []session.ID
 		for _, f := range found {
 			id := f.mark.ID
 			was, old, _, err := readRow(ctx, tx, id)
 			if err != nil {
 				return err
+			}
+			if was.mark.Stamp != f.base { // another process wrote down what it saw, perhaps later
+				crossed = append(crossed, id)
 			}
 			h, b := merge(f, was, old)
 			if b.Hours != old.Hours {
@@ -345,8 +356,12 @@ func (x *Index) saw(ctx context.Context, found []finding) map[session.ID]head {
 			if heads[id], err = putRow(ctx, tx, id, h, b); err != nil {
 				return err
 			}
+			ids = append(ids, id)
 		}
-		return nil
+		if err := cross(ctx, tx, crossed); err != nil {
+			return err
+		}
+		return changed(ctx, tx, ids...)
 	})
 	if !written {
 		for _, f := range found {
@@ -376,7 +391,10 @@ func (x *Index) drop(ctx context.Context, gone []session.ID) bool {
 				return err
 			}
 		}
-		return nil
+		if err := distrust(ctx, tx); err != nil {
+			return err
+		}
+		return changed(ctx, tx, gone...)
 	})
 	for _, id := range gone {
 		x.shelf.drop(id)

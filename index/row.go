@@ -69,6 +69,8 @@ const (
 	ofBody  = 'b'
 	ofHours = 'u'
 	ofCover = 'c'
+	ofPack  = 'p'
+	ofTrust = 't'
 )
 
 // seal appends the sum.
@@ -92,11 +94,15 @@ func unseal(id session.ID, what byte, b []byte) ([]byte, uint64, error) {
 	return b[:n:n], sum, nil
 }
 
-func (h head) encode(id session.ID) []byte {
-	var b []byte
-	text := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
-	text(h.mark.Stamp)
-	text(h.mark.Past)
+func (h head) encode(id session.ID) []byte { return seal(id, ofHead, h.append(nil)) }
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func (h head) append(b []byte) []byte {
+	b = appendText(b, h.mark.Stamp)
+	b = appendText(b, h.mark.Past)
 	b = binary.AppendVarint(b, h.activity)
 	b = binary.AppendVarint(b, h.created)
 	readable := byte(0)
@@ -104,48 +110,76 @@ func (h head) encode(id session.ID) []byte {
 		readable = 1
 	}
 	b = append(b, readable)
-	text(string(h.kind))
-	text(h.project)
-	text(h.projectID)
-	b = binary.BigEndian.AppendUint64(b, h.body)
-	return seal(id, ofHead, b)
+	b = appendText(b, string(h.kind))
+	b = appendText(b, h.project)
+	b = appendText(b, h.projectID)
+	return binary.BigEndian.AppendUint64(b, h.body)
 }
 
 func decodeHead(id session.ID, b []byte) (h head, err error) {
 	if b, _, err = unseal(id, ofHead, b); err != nil {
 		return h, err
 	}
-	ok := true
-	text := func() string {
-		n, k := binary.Uvarint(b)
-		if k <= 0 || n > uint64(len(b)-k) {
-			ok, b = false, nil
-			return ""
-		}
-		s := string(b[k : k+int(n)])
-		b = b[k+int(n):]
-		return s
-	}
-	num := func() int64 {
-		n, k := binary.Varint(b)
-		if k <= 0 {
-			ok, b = false, nil
-			return 0
-		}
-		b = b[k:]
-		return n
-	}
-	h.mark = store.Mark{ID: id, Stamp: text(), Past: text()}
-	h.activity, h.created = num(), num()
-	if len(b) > 0 {
-		h.readable, b = b[0] == 1, b[1:]
-	}
-	h.kind, h.project, h.projectID = session.SessionKind(text()), text(), text()
-	if !ok || len(b) != 8 {
+	d := decoder{text: string(b)}
+	if h = d.head(id); d.bad || d.text != "" {
 		return h, errWrong
 	}
-	h.body = binary.BigEndian.Uint64(b)
 	return h, nil
+}
+
+// decoder reads what append wrote. What it returns are parts of text. After the first error it is bad and empty.
+type decoder struct {
+	text string
+	bad  bool
+}
+
+func (d *decoder) take(n int) string {
+	if n < 0 || n > len(d.text) {
+		d.text, d.bad = "", true
+		return ""
+	}
+	s := d.text[:n]
+	d.text = d.text[n:]
+	return s
+}
+
+func (d *decoder) uint() uint64 {
+	var v uint64
+	for shift := 0; shift < 64; shift += 7 {
+		c := d.take(1)
+		if c == "" {
+			return 0
+		}
+		if v |= uint64(c[0]&0x7f) << shift; c[0] < 0x80 {
+			return v
+		}
+	}
+	d.text, d.bad = "", true
+	return 0
+}
+
+func (d *decoder) num() int64 {
+	u := d.uint()
+	return int64(u>>1) ^ -int64(u&1)
+}
+
+func (d *decoder) str() string {
+	n := d.uint()
+	if n > uint64(len(d.text)) {
+		n = uint64(len(d.text)) + 1 // too many
+	}
+	return d.take(int(n))
+}
+
+func (d *decoder) head(id session.ID) head {
+	h := head{mark: store.Mark{ID: id, Stamp: d.str(), Past: d.str()}}
+	h.activity, h.created = d.num(), d.num()
+	h.readable = d.take(1) == "\x01"
+	h.kind, h.project, h.projectID = session.SessionKind(d.str()), d.str(), d.str()
+	if sum := d.take(8); sum != "" {
+		h.body = binary.BigEndian.Uint64([]byte(sum))
+	}
+	return h
 }
 
 // headOf returns the head of a session that is as st says, without its body's sum.
