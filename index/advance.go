@@ -202,7 +202,11 @@ func (x *Index) commit(ctx context.Context, id session.ID, was, next body, add h
 			return err
 		}
 		h.activity = next.Stat.LastActivity
-		if put, err = putRow(ctx, tx, id, h, next); err != nil {
+		r, err := prepareRows(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if put, err = r.put(ctx, id, h, next); err != nil {
 			return err
 		}
 		return changed(ctx, tx, id)

@@ -352,10 +352,20 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
+const (
+	selectRow  = "SELECT head, body FROM heads LEFT JOIN bodies USING(id) WHERE id = ?"
+	insertBody = "INSERT OR REPLACE INTO bodies(id, body) VALUES(?, ?)"
+	insertHead = "INSERT OR REPLACE INTO heads(id, head) VALUES(?, ?)"
+)
+
 // readRow returns the row of a session. ok is false if there is none.
 func readRow(ctx context.Context, q querier, id session.ID) (h head, b body, ok bool, err error) {
+	return scanRow(q.QueryRowContext(ctx, selectRow, string(id)), id)
+}
+
+func scanRow(row *sql.Row, id session.ID) (h head, b body, ok bool, err error) {
 	var rawHead, rawBody []byte
-	err = q.QueryRowContext(ctx, "SELECT head, body FROM heads LEFT JOIN bodies USING(id) WHERE id = ?", string(id)).Scan(&rawHead, &rawBody)
+	err = row.Scan(&rawHead, &rawBody)
 	if errors.Is(err, sql.ErrNoRows) {
 		return h, b, false, nil
 	}
@@ -368,17 +378,32 @@ func readRow(ctx context.Context, q querier, id session.ID) (h head, b body, ok 
 	return h, b, err == nil, err
 }
 
-// putRow writes a row and returns its head with the sum of its body.
-func putRow(ctx context.Context, tx *sql.Tx, id session.ID, h head, b body) (head, error) {
+// rowsIn reads and writes the rows of many sessions in one transaction.
+type rowsIn struct{ row, body, head *sql.Stmt }
+
+func prepareRows(ctx context.Context, tx *sql.Tx) (r rowsIn, err error) {
+	for _, s := range []struct {
+		into **sql.Stmt
+		text string
+	}{{&r.row, selectRow}, {&r.body, insertBody}, {&r.head, insertHead}} {
+		if *s.into, err = tx.PrepareContext(ctx, s.text); err != nil {
+			return r, err // the transaction closes the others
+		}
+	}
+	return r, nil
+}
+
+// put writes a row and returns its head with the sum of its body.
+func (r rowsIn) put(ctx context.Context, id session.ID, h head, b body) (head, error) {
 	text, err := b.encode(id)
 	if err != nil {
 		return h, err
 	}
 	h.body = sealed(text)
-	if _, err = tx.ExecContext(ctx, "INSERT OR REPLACE INTO bodies(id, body) VALUES(?, ?)", string(id), text); err != nil {
+	if _, err = r.body.ExecContext(ctx, string(id), text); err != nil {
 		return h, err
 	}
-	_, err = tx.ExecContext(ctx, "INSERT OR REPLACE INTO heads(id, head) VALUES(?, ?)", string(id), h.encode(id))
+	_, err = r.head.ExecContext(ctx, string(id), h.encode(id))
 	return h, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -242,9 +243,11 @@ func (x *Index) follow(ctx context.Context, s *sight, marks []store.Mark, known 
 		}
 	}
 	done := 0
+	var writing sync.WaitGroup // of what was found, while the next are looked at
+	defer writing.Wait()
 	for part := range slices.Chunk(changed, maxWrites) {
 		found, err := x.stats(ctx, part)
-		if err != nil {
+		if writing.Wait(); err != nil {
 			return err
 		}
 		for _, f := range found {
@@ -255,14 +258,17 @@ func (x *Index) follow(ctx context.Context, s *sight, marks []store.Mark, known 
 				hot[f.mark.ID] = true
 			}
 		}
-		heads := x.saw(ctx, slices.DeleteFunc(found, func(f finding) bool { return f.gone }))
-		if s.heads != nil {
-			maps.Copy(s.heads, heads)
-		}
+		writing.Go(func() {
+			heads := x.saw(ctx, slices.DeleteFunc(found, func(f finding) bool { return f.gone }))
+			if s.heads != nil {
+				maps.Copy(s.heads, heads)
+			}
+		})
 		if done += len(part); progress != nil {
 			progress(done, len(changed))
 		}
 	}
+	writing.Wait()
 	for _, id := range gone {
 		delete(s.heads, id)
 	}
@@ -338,9 +344,13 @@ func (x *Index) saw(ctx context.Context, found []finding) map[session.ID]head {
 	}
 	written := x.write(ctx, func(tx *sql.Tx) error {
 		var ids, crossed []session.ID
+		r, err := prepareRows(ctx, tx)
+		if err != nil {
+			return err
+		}
 		for _, f := range found {
 			id := f.mark.ID
-			was, old, _, err := readRow(ctx, tx, id)
+			was, old, _, err := scanRow(r.row.QueryRowContext(ctx, string(id)), id)
 			if err != nil {
 				return err
 			}
@@ -353,7 +363,7 @@ func (x *Index) saw(ctx context.Context, found []finding) map[session.ID]head {
 					return err
 				}
 			}
-			if heads[id], err = putRow(ctx, tx, id, h, b); err != nil {
+			if heads[id], err = r.put(ctx, id, h, b); err != nil {
 				return err
 			}
 			ids = append(ids, id)
