@@ -50,7 +50,7 @@ func (r *run) search(ctx context.Context, n int) error {
 	defer st.Close()
 	path := filepath.Join(root, "index.db")
 	open := func() *index.Index {
-		return index.Open(index.Options{Path: path, Store: st, Registry: session.Core()})
+		return index.Open(index.Options{Path: path, Store: st, Registry: session.Core(), Now: time.Now})
 	}
 	const page = 20
 	find := func(x *index.Index, query string) (time.Duration, error) {

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	if root == "" {
 		os.Exit(m.Run())
 	}
-	if err := writes(root, os.Args[1]); err != nil {
+	if err := writes(root, os.Args[1], len(os.Args) > 2); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -57,8 +57,8 @@ func said(seq session.Seq, at int64, text string) session.Event {
 }
 
 // writes makes, grows, forks and throws away sessions, for each line of its input once, and brings an index up to it. It prints
-// a line after each.
-func writes(root, name string) error {
+// a line after each. Whoever purges deletes for good what he throws away, often, and says of what on that line.
+func writes(root, name string, purges bool) error {
 	ctx := context.Background()
 	st, err := openReal(root)
 	if err != nil {
@@ -75,14 +75,25 @@ func writes(root, name string) error {
 	for n := 0; in.Scan(); n++ {
 		at += 1000
 		id := session.ID(fmt.Sprintf("writer-%s-%05d", name, n))
+		purged := session.ID("")
 		grow := len(mine) > 3 && rng.IntN(8) > 0
 		if grow {
 			id = mine[rng.IntN(len(mine))]
 		}
 		switch {
-		case grow && n%19 == 0:
+		case grow && (n%19 == 0 || purges && n%4 == 0):
 			if err := st.Trash(ctx, id); err != nil {
 				return err
+			}
+			if purges {
+				for _, p := range st.Purge(ctx, []session.ID{id}) {
+					if p.Err != nil {
+						return p.Err
+					}
+				}
+				x.Forget(ctx, id)
+				x.Erase(ctx, id)
+				purged = id
 			}
 			mine = slices.DeleteFunc(mine, func(m session.ID) bool { return m == id })
 		case grow && n%7 == 0:
@@ -116,7 +127,7 @@ func writes(root, name string) error {
 		if err := x.Update(ctx, id); err != nil {
 			return err
 		}
-		fmt.Println(n)
+		fmt.Println(n, purged)
 	}
 	return in.Err()
 }
