@@ -29,7 +29,8 @@ func (r *run) lists(ctx context.Context) error {
 
 func (r *run) list(ctx context.Context, n int) error {
 	root := filepath.Join(r.root, fmt.Sprintf("list-%d", n))
-	if err := Populate(ctx, root, "/bench", []Part{{Sessions: n, Bytes: 10_000, Kind: session.KindRoot}}, nil); err != nil {
+	bytes := min(10_000, 100_000_000/max(n, 1)) // a list reads ends: more of them, of the same size, would only take room
+	if err := Populate(ctx, root, "/bench", []Part{{Sessions: n, Bytes: bytes, Kind: session.KindRoot}}, nil); err != nil {
 		return err
 	}
 	defer os.RemoveAll(root)
