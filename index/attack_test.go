@@ -172,3 +172,42 @@ func flipAt(rng *mrand.Rand, path string, size int64) error {
 	_, err = f.WriteAt(b[:], at)
 	return err
 }
+
+// Who holds the file for himself is waited for once, however often the file is looked at, until he lets go.
+func TestHeldOnce(t *testing.T) {
+	w := newWorld(t, 24)
+	for range 6 {
+		w.change()
+	}
+	first := w.index(w.path())
+	w.same(first, Query{})
+	w.ok(first.Close())
+	db, err := sql.Open("sqlite", "file:"+w.path())
+	w.ok(err)
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	for _, s := range []string{"PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE", "CREATE TABLE mine(a)"} {
+		_, err := db.Exec(s)
+		w.ok(err)
+	}
+	waits := func(x *Index) int {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.ready(t.Context())
+		return x.wait()
+	}
+	warnings := 0
+	x := w.attacked(&warnings)
+	x.busyMS = 200
+	if ms := waits(x); ms != heldMS {
+		t.Errorf("who was waited for once is waited for %d ms", ms)
+	}
+	w.same(x, Query{})
+	_, err = db.Exec("ROLLBACK")
+	w.ok(err)
+	w.ok(db.Close())
+	w.same(x, Query{})
+	if ms := waits(x); ms != x.busyMS || x.db == nil {
+		t.Errorf("who comes later is waited for %d ms", ms)
+	}
+}

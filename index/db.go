@@ -43,8 +43,11 @@ var schema = []string{
 }
 
 // busyMS is how long a statement waits for another process. Nobody holds the file for long: transactions are short. Who does
-// is waited for once in an answer.
-const busyMS = 3000
+// is waited for once: after that, until it can be read again, a moment has to do.
+const (
+	busyMS = 3000
+	heldMS = 50
+)
 
 // maxWrites is how many sessions one transaction writes.
 const maxWrites = 500
@@ -83,6 +86,14 @@ func (x *Index) open(ctx context.Context) {
 	x.off = true
 }
 
+// wait is how long the next connection waits for another process, in milliseconds.
+func (x *Index) wait() int {
+	if x.waited {
+		return min(x.busyMS, heldMS)
+	}
+	return x.busyMS
+}
+
 func (x *Index) connect(ctx context.Context) error {
 	if info, err := os.Lstat(x.opt.Path); err == nil && !info.Mode().IsRegular() {
 		return errWrong // a link would lead out of the store
@@ -106,7 +117,7 @@ func (x *Index) connect(ctx context.Context) error {
 		return err
 	}
 	q := url.Values{"_txlock": {"immediate"}, "_pragma": {
-		fmt.Sprintf("busy_timeout(%d)", x.busyMS), "journal_mode(WAL)", "synchronous(NORMAL)", "trusted_schema(0)", "secure_delete(1)",
+		fmt.Sprintf("busy_timeout(%d)", x.wait()), "journal_mode(WAL)", "synchronous(NORMAL)", "trusted_schema(0)", "secure_delete(1)",
 	}}
 	c, err := sqlite.NewConnector((&url.URL{Scheme: "file", Path: x.opt.Path, RawQuery: q.Encode()}).String())
 	if err != nil {
@@ -190,6 +201,7 @@ func (x *Index) trouble(err error) {
 	code := codeOf(err)
 	switch {
 	case isBusy(err):
+		x.waited = true
 		x.warn(fmt.Errorf("the index %s is held by another program: %w", x.opt.Path, err))
 		x.fail()
 	case code == sqlite3.SQLITE_FULL:
@@ -282,6 +294,11 @@ func (x *Index) load(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		err := x.readHeads(ctx)
+		if err == nil && x.waited {
+			if _, err = x.db.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", x.busyMS)); err == nil {
+				x.waited = false
+			}
+		}
 		if err == nil || ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -71,6 +71,7 @@ type Index struct {
 	closed bool
 	db     *sql.DB              // nil: not opened yet, or it cannot be used
 	off    bool                 // until the next answer nothing is written to it; nor is it opened, if it is not
+	waited bool                 // somebody holds the file and was waited for
 	thrown int                  // how often it was thrown away
 	file   fileID               // of the file that db was opened on
 	loaded int64                // the file's data_version when the shelf was filled

@@ -187,3 +187,30 @@ func TestP10_ReadOnly(t *testing.T) {
 		t.Errorf("it goes on with %+v", r)
 	}
 }
+
+// A disk without room for the index, or for one more page of it, makes answers slower and nothing else.
+func TestIndexOnFullDisk(t *testing.T) {
+	small, _ := smallDisk(newBox(t), 4<<20)
+	name := filepath.Join(small.store, "index.db")
+	if err := os.RemoveAll(name); err != nil {
+		t.Fatal(err)
+	}
+	b := newIndexed(small)
+	fill := func(as string) {
+		f, err := os.Create(filepath.Join(filepath.Dir(b.store), as))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if n, err := f.Write(make([]byte, 9<<20)); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("%d bytes went in: %v", n, err)
+		}
+	}
+	fill("full")
+	b.answers("the disk is full")
+	for _, behind := range []string{"", "-wal", "-shm"} {
+		_ = os.Remove(name + behind)
+	}
+	fill("fuller")
+	b.answers("the disk is full, and there is no index")
+}
