@@ -78,6 +78,9 @@ func (s *Store) takeLease(ctx context.Context, id session.ID) (*held, error) {
 				if err = s.checkLocks(path); err == nil {
 					return h, nil
 				}
+				if still, _, serr := s.isAt(h); serr == nil && !still {
+					err = nil // it was replaced meanwhile, and what was tried was another file
+				}
 			}
 		}
 		f.Close()

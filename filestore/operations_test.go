@@ -301,3 +301,52 @@ func TestHeldByItsSegment(t *testing.T) {
 	p.Kill()
 	must[store.Writer](t)(memStore(t, q, 0, 4).Open(t.Context(), subject))
 }
+
+// session.json is replaced between the look at it that follows its lock and the trial of the locks, which opens it again: the
+// opener begins again, and neither says that there is no such file nor that locks do not work.
+func TestReplacedWhileLocksAreTried(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		m := newDisk(t, scenario{setup: stored(10)})
+		path := memRoot + "/sessions/subject/" + headerName
+		head := must[[]byte](t)(m.ReadFile(path))
+		other := m.Process()
+		put := func() error {
+			f, err := other.OpenFile(path, vfs.CreateAppend)
+			if err == nil {
+				_, err = f.Write(head)
+				err = errors.Join(err, f.Close())
+			}
+			return err
+		}
+		opened := 0
+		fsys := vfs.Around(m.Process(), func(c *vfs.Call, do func() error) error {
+			if c.Op != vfs.OpOpen || c.Name != path {
+				return do()
+			}
+			if opened++; opened != 2 {
+				return do()
+			}
+			err := other.Remove(path)
+			if back {
+				err = errors.Join(err, put())
+			}
+			answer := do()
+			if !back {
+				err = errors.Join(err, put())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			return answer
+		})
+		w, err := memStore(t, fsys, 0, 2).Open(t.Context(), subject)
+		if err != nil {
+			t.Errorf("back at once: %v: %v", back, err)
+			continue
+		}
+		if opened < 4 {
+			t.Errorf("session.json was opened %d times: nothing was tried", opened)
+		}
+		w.Close()
+	}
+}
