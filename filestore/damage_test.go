@@ -128,6 +128,7 @@ func TestTruncatedAnywhere(t *testing.T) {
 var thorough = flag.Bool("thorough", false, "hurt every byte")
 
 func TestBitFlips(t *testing.T) {
+	oneAtATime(t)
 	s, path, b := hurt(t, 16)
 	step := 5 // coprime to the bits: the kinds of place are the same in each record
 	if *thorough {

@@ -431,9 +431,7 @@ var scripts = []script{
 
 // TestExplore runs the scripts, the long ones too with STRANDLINE_EXPLORE=long, and keeps the table in docs/format.md.
 func TestExplore(t *testing.T) {
-	if underRace {
-		t.Skip("the explorer runs one process at a time: it is run without the race detector")
-	}
+	oneAtATime(t)
 	long := os.Getenv("STRANDLINE_EXPLORE") == "long"
 	rows := map[string]result{}
 	for _, s := range scripts {

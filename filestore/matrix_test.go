@@ -79,6 +79,7 @@ func (k *kin) mended(t *testing.T, at string, was, files map[string][]byte) {
 // TestDamageMatrix does each kind of harm at places all over a small family of sessions: bytes that are flipped, files that end early, runs of
 // zeros, lines that are joined, doubled and repeated further down, segments that are swapped.
 func TestDamageMatrix(t *testing.T) {
+	oneAtATime(t)
 	k := newKin(t)
 	f := &family{s: k.s, logs: k.logs}
 	f.files = f.read(t)
@@ -133,6 +134,7 @@ func TestDamageMatrix(t *testing.T) {
 
 // TestFlipsInALongLog flips bits all over a log of thousands of events in some segments, STRANDLINE_DAMAGE_SEEDS times (2).
 func TestFlipsInALongLog(t *testing.T) {
+	oneAtATime(t)
 	o := testOptions()
 	o.FS, o.SegmentBytes = unsynced, 150<<10
 	s := openWith(t, t.TempDir(), o)

@@ -191,6 +191,7 @@ func (f *family) mutate(rnd *rand.Rand, kind int) (what, name string, files map[
 // Whatever one thing happens to the files: no wrong event, no panic, the states agree, the owner of the damage is
 // named, what is not damaged can be forked, and where the store lets a new life begin it leaves a healthy log.
 func TestMutations(t *testing.T) {
+	oneAtATime(t)
 	f := newFamily(t)
 	for i := range *mutations {
 		rnd := rand.New(rand.NewPCG(uint64(i), 3))

@@ -216,6 +216,7 @@ func TestPackFrames(t *testing.T) {
 
 // A damaged packed segment: what is read is right, what is bad is named, what is behind it is found.
 func TestPackDamage(t *testing.T) {
+	oneAtATime(t)
 	s := openStore(t, t.TempDir(), nil)
 	want := storedBig(t, s)
 	mustPack(t, s)
@@ -400,6 +401,7 @@ func packed(t *testing.T, s *Store, what, before string) {
 // The calls of a packing fail, once or from then on; whatever it was, the log reads as before and the next packing
 // goes on.
 func TestPackFaults(t *testing.T) {
+	oneAtATime(t)
 	master := t.TempDir()
 	packScene(t, openStore(t, master, nil))
 	before := look(t, openStore(t, master, nil))
@@ -433,6 +435,7 @@ func TestPackFaults(t *testing.T) {
 
 // The packing process is killed at every call that changes something.
 func TestPackKilled(t *testing.T) {
+	oneAtATime(t)
 	master := t.TempDir()
 	packScene(t, openStore(t, master, nil))
 	before := look(t, openStore(t, master, nil))

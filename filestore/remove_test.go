@@ -281,6 +281,7 @@ func after(k int, way string) int {
 // TestEveryRemovalCallFails breaks each call, and then takes the power away: whatever fails, nobody loses anything
 // that was not purged, and the operation can be tried again.
 func TestEveryRemovalCallFails(t *testing.T) {
+	oneAtATime(t)
 	syncs := func(c vfs.Call) bool {
 		return c.Op == vfs.OpSync || c.Op == vfs.OpSyncData || c.Op == vfs.OpSyncDir
 	}
@@ -340,6 +341,7 @@ func (op removal) survives(t *testing.T, m *vfs.Mem, seed uint64, at string) {
 
 // TestEveryRemovalCrash takes the power away before each call.
 func TestEveryRemovalCrash(t *testing.T) {
+	oneAtATime(t)
 	for _, op := range removals {
 		t.Run(op.name, func(t *testing.T) {
 			m := vfs.NewMem(vfs.MemOptions{})

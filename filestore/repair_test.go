@@ -100,6 +100,7 @@ func repaired(t *testing.T, s *Store, at string, id session.ID, want []session.E
 // Whatever one thing happens to the files of a family: repair of the owner makes all of it healthy again, no wrong event
 // is returned, nothing that the damage did not touch is lost, and forks that begin behind the damage go on.
 func TestMutationsRepaired(t *testing.T) {
+	oneAtATime(t)
 	t.Run("plain", func(t *testing.T) { mutationsRepaired(t, newFamily(t), 0, *mutations/2) })
 	t.Run("packed", func(t *testing.T) {
 		f := newFamily(t)
@@ -155,6 +156,7 @@ func hopeless(err error) bool {
 // A repair that dies at any of its calls leaves a session that shows at least what it showed before, and the next
 // repair finishes it: the result is that of a repair that did not die.
 func TestRepairDies(t *testing.T) {
+	oneAtATime(t)
 	hurts := map[string]func(f *family, files map[string][]byte){
 		"a record in the middle": func(f *family, files map[string][]byte) {
 			flipLine(files, "sessions/subject/00000000000000000007.jsonl", 2)

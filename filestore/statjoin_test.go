@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"os"
 	"slices"
 	"testing"
 
@@ -17,18 +18,20 @@ func TestStatWhileJoining(t *testing.T) {
 		held       bool
 	}
 	const n = manySegs + 2
+	made := t.TempDir()
+	s := openStore(t, made, nil)
+	newStored(t, s, subject, 1)
+	for i := range n - 1 {
+		w := must[store.Writer](t)(s.Open(t.Context(), subject))
+		mustAppend(t, w, events(session.Seq(i+1), 1))
+		w.Close()
+	}
 	look := func(at int) (got facts, calls int, quiet [2]facts) {
 		root := t.TempDir()
-		s := openStore(t, root, nil)
-		for i := range n {
-			if i == 0 {
-				newStored(t, s, subject, 1)
-				continue
-			}
-			w := must[store.Writer](t)(s.Open(t.Context(), subject))
-			mustAppend(t, w, events(session.Seq(i), 1))
-			w.Close()
+		if err := os.CopyFS(root, os.DirFS(made)); err != nil {
+			t.Fatal(err)
 		}
+		s := openStore(t, root, nil)
 		of := func(st store.Stat) facts { return facts{st.Base, st.Pos.Next, st.Bytes, st.Holder != nil} }
 		other := openStore(t, root, nil)
 		w := must[store.Writer](t)(s.Open(t.Context(), subject)).(*writer)
