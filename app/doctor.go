@@ -118,13 +118,22 @@ type Repair struct {
 	Guessed []string     `json:"guessed"` // members of a new header that no file says for certain
 }
 
-// Repair makes a damaged session writable again, or says what that would take. See store.Repairer.
-func (a *App) Repair(ctx context.Context, id session.ID, dryRun bool) (Repair, error) {
+// Repair makes a damaged session writable again. See store.Repairer.
+func (a *App) Repair(ctx context.Context, id session.ID) (Repair, error) {
+	return a.repair(ctx, id, false, func(r store.Repairer) (store.Repair, error) { return r.Repair(ctx, id, false) })
+}
+
+// PlanRepair says what Repair would do behind repairs of the sessions after.
+func (a *App) PlanRepair(ctx context.Context, id session.ID, after []session.ID) (Repair, error) {
+	return a.repair(ctx, id, true, func(r store.Repairer) (store.Repair, error) { return r.PlanRepair(ctx, id, after) })
+}
+
+func (a *App) repair(ctx context.Context, id session.ID, dryRun bool, do func(store.Repairer) (store.Repair, error)) (Repair, error) {
 	r, ok := a.Store.(store.Repairer)
 	if !ok {
 		return Repair{}, errors.New("this store has nothing that could be repaired")
 	}
-	rep, err := r.Repair(ctx, id, dryRun)
+	rep, err := do(r)
 	if hurt, ok := errors.AsType[*store.DamagedError](err); ok && hurt.Owner != "" && hurt.Owner != id {
 		_, gone := a.InTrash(ctx, string(hurt.Owner))
 		err = &OwnerError{ID: id, Owner: hurt.Owner, Trashed: gone == nil, Err: err}

@@ -66,8 +66,10 @@ type mend struct {
 	until    session.Seq // from here on what stands there is another log; 0: nothing is
 	check    func(*record.Raw) (string, error)
 
+	aside string // where files were set aside; "": damaged/ of dir
+
 	files       []*source // of dir, by name
-	aside       []*source // of damaged/
+	kept        []*source // that were set aside
 	pieces      []stretch
 	lost, found []store.Span
 	unsupported string
@@ -118,17 +120,18 @@ func (m *mend) load(ctx context.Context) error {
 		m.files = append(m.files, src)
 	}
 	slices.SortStableFunc(m.files, func(a, b *source) int { return cmp.Compare(a.name.first, b.name.first) })
-	aside, err := m.s.fs.ReadDir(filepath.Join(m.dir, damagedName))
+	aside := cmp.Or(m.aside, filepath.Join(m.dir, damagedName))
+	kept, err := m.s.fs.ReadDir(aside)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	for _, e := range aside {
+	for _, e := range kept {
 		if n, ok := keptName(e.Name()); ok {
-			src, err := m.open(filepath.Join(m.dir, damagedName, e.Name()), n)
+			src, err := m.open(filepath.Join(aside, e.Name()), n)
 			if err != nil {
 				return err
 			}
-			m.aside, m.empty = append(m.aside, src), false
+			m.kept, m.empty = append(m.kept, src), false
 		}
 	}
 	if m.clip != session.None {
@@ -216,7 +219,7 @@ func (m *mend) scan(ctx context.Context, src *source, limit session.Seq) error {
 // used returns the files whose records count, in their order.
 func (m *mend) used() []*source {
 	var out []*source
-	for _, src := range slices.Concat(m.files, m.aside) {
+	for _, src := range slices.Concat(m.files, m.kept) {
 		if src.use {
 			out = append(out, src)
 		}
@@ -257,7 +260,14 @@ func (m *mend) arrange() ([]lack, error) {
 			}
 			r := it.run
 			if m.until > 0 && r.end > m.until {
-				r = r.below(m.until)
+				if r = r.below(m.until); r.first == r.end {
+					continue
+				}
+				end, err := m.s.endBefore(m.id, []segment{{owner: m.id, path: src.path, first: r.first, end: r.end, off: r.off, stop: r.stop, marks: r.marks}}, r.end)
+				if err != nil {
+					return nil, err
+				}
+				r.calc, r.lost, r.time = end.link, end.lost, end.time
 			}
 			if r.first < due { // of two files with the same seqs the first counts
 				bad = nil
@@ -382,7 +392,7 @@ func (m *mend) recall(ctx context.Context, holes []lack) error {
 		used[src.first] = true
 	}
 	filled := map[int]bool{}
-	for _, src := range slices.Backward(m.aside) { // the last that was set aside
+	for _, src := range slices.Backward(m.kept) { // the last that was set aside
 		i := sort.Search(len(holes), func(i int) bool { return holes[i].Last >= src.first })
 		if i == len(holes) || !src.ours || src.first < holes[i].First || used[src.first] || filled[i] {
 			continue

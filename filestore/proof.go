@@ -245,19 +245,19 @@ func (s *Store) cutOther(l *logScan) error {
 		l.segs = nil
 		return nil
 	}
-	var err error
-	l.pos.Link, l.afterLost, err = s.linkBefore(l.hdr.ID, l.segs, until)
+	at, err := s.endBefore(l.hdr.ID, l.segs, until)
+	l.pos.Link, l.afterLost = at.link, at.lost
 	return err
 }
 
-// linkBefore returns the link of the record before seq, with which segs end, and whether that is a session/lost.
-func (s *Store) linkBefore(id session.ID, segs []segment, seq session.Seq) (link session.Link, lost bool, err error) {
+// endBefore tells of the record before seq, with which segs end.
+func (s *Store) endBefore(id session.ID, segs []segment, seq session.Seq) (end logEnd, err error) {
 	v := &view{s: s, id: id, segs: segs, n: seq}
 	defer v.release()
 	err = v.each(seq-1, seq, func(_ *segment, raw *record.Raw) bool {
-		link, _ = raw.Link()
-		lost = string(raw.Type) == session.TypeLost
+		end.link, _ = raw.Link()
+		end.lost, end.time = string(raw.Type) == session.TypeLost, raw.Time
 		return true
 	})
-	return link, lost, err
+	return end, err
 }

@@ -40,6 +40,8 @@ type logScan struct {
 	fold   *store.Checkpoint // of behind
 	foldAt string            // its file
 
+	laid map[session.ID]laid // parts that are taken as a repair would leave them
+
 	coming      bool // a fork that is not on disk yet: its parent has what it will inherit
 	certain     bool // what is not there now is gone for good
 	unsupported string
@@ -298,6 +300,10 @@ func (s *Store) scanSpans(ctx context.Context, l *logScan) error {
 		return nil
 	}
 	for _, sp := range h.Parent.Spans {
+		if p, ok := l.laid[sp.ID]; ok {
+			l.take(p, sp.End)
+			continue
+		}
 		dir, names, err := s.locate(sp.ID, h.ID)
 		if err == nil && dir == "" && l.coming {
 			if dir, err = s.handedDown(sp.ID, h.Parent.ID); err == nil && dir != "" {

@@ -3,8 +3,6 @@ package filestore
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"path/filepath"
@@ -30,6 +28,10 @@ type repair struct {
 	m   *mend
 	v   *view // of what m found
 	rep store.Repair
+
+	// Of a dry run.
+	after []session.ID        // these are repaired before
+	laid  map[session.ID]laid // parts of what it begins with, as they would be
 }
 
 // newSeg is a segment that a repair makes.
@@ -47,13 +49,22 @@ type layout struct {
 
 // Repair makes a damaged session writable again.
 func (s *Store) Repair(ctx context.Context, id session.ID, dryRun bool) (store.Repair, error) {
+	return s.repair(ctx, id, nil, dryRun)
+}
+
+// PlanRepair says what Repair would do, and changes nothing.
+func (s *Store) PlanRepair(ctx context.Context, id session.ID, after []session.ID) (store.Repair, error) {
+	return s.repair(ctx, id, after, true)
+}
+
+func (s *Store) repair(ctx context.Context, id session.ID, after []session.ID, dryRun bool) (store.Repair, error) {
 	if session.ValidID(id) != nil {
 		return store.Repair{}, &store.NotFoundError{ID: string(id)}
 	}
 	if err := context.Cause(ctx); err != nil {
 		return store.Repair{}, err
 	}
-	r := &repair{writer: &writer{s: s, id: id, dir: s.dir(id), since: s.opt.Now()}}
+	r := &repair{writer: &writer{s: s, id: id, dir: s.dir(id), since: s.opt.Now()}, after: after}
 	if err := s.reserve(id, r.writer); err != nil {
 		return store.Repair{}, err
 	}
@@ -107,7 +118,7 @@ func (r *repair) run(ctx context.Context, dryRun bool) error {
 			r.s.forgetKin()
 			err = r.header(ctx, h)
 		} else if r.rep.Written = []string{damage.File}; r.there(damage.File) {
-			r.rep.Kept = []string{filepath.Join(r.dir, damagedName, headerName)}
+			err = r.wouldKeep(damage.File)
 		}
 		if err != nil {
 			return err
@@ -115,9 +126,8 @@ func (r *repair) run(ctx context.Context, dryRun bool) error {
 	}
 	l, err := r.examine(ctx, h, check, kin)
 	for err == nil && len(l.damage) > 0 && l.whose != r.id { // in what it begins with, one part after the other
-		r.rep.Damage = append(r.rep.Damage, l.damage...)
 		last := l.whose
-		if err = r.inherited(ctx, h, l, dryRun); err != nil || dryRun {
+		if err = r.inherited(ctx, h, l, dryRun); err != nil {
 			return err
 		}
 		if l, err = r.examine(ctx, h, check, kin); err == nil && len(l.damage) > 0 && l.whose == last {
@@ -150,7 +160,7 @@ func (r *repair) run(ctx context.Context, dryRun bool) error {
 
 // examine reads the whole log, in which nothing is trusted.
 func (r *repair) examine(ctx context.Context, h session.Header, check func(*record.Raw) (string, error), kin []relative) (*logScan, error) {
-	l := &logScan{hdr: h, synced: session.None, check: check, certain: true}
+	l := &logScan{hdr: h, synced: session.None, check: check, certain: true, laid: r.laid}
 	err := r.s.scanBody(ctx, l, r.dir)
 	if err == nil && l.unsupported != "" {
 		err = &store.UnsupportedError{ID: r.id, Detail: l.unsupported}
@@ -181,8 +191,11 @@ func (r *repair) mend(ctx context.Context, dryRun bool) error {
 			r.rep.Written = append(r.rep.Written, filepath.Join(r.dir, segmentName(n.first)))
 		}
 		for _, src := range lay.hurt {
-			if r.there(src.path) {
-				r.rep.Kept = append(r.rep.Kept, filepath.Join(r.dir, damagedName, src.file))
+			if !r.there(src.path) {
+				continue
+			}
+			if err := r.wouldKeep(src.path); err != nil {
+				return err
 			}
 		}
 		return nil
@@ -274,43 +287,6 @@ func (r *repair) header(ctx context.Context, h session.Header) error {
 	r.lease = lease
 	r.rep.Written = append(r.rep.Written, path)
 	return r.s.syncDir(r.dir)
-}
-
-func (r *repair) there(path string) bool {
-	_, err := r.s.fs.Stat(path)
-	return err == nil
-}
-
-// moveAside takes a name away that is not that of a segment with records.
-func (r *repair) moveAside(path string) error {
-	if _, err := r.s.fs.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	to := filepath.Join(r.dir, damagedName)
-	if err := r.s.mkdirAll(to); err != nil {
-		return err
-	}
-	for i := 1; ; i++ {
-		name := keptAs(to, path, i)
-		err := r.s.fs.RenameNoReplace(path, name)
-		if errors.Is(err, fs.ErrExist) {
-			continue
-		}
-		if err != nil {
-			return r.s.readOnly(err)
-		}
-		r.rep.Kept = append(r.rep.Kept, name)
-		return r.s.syncDir(to)
-	}
-}
-
-// keptAs is the i-th name for path in the directory to.
-func keptAs(to, path string, i int) string {
-	name := filepath.Base(path)
-	if i > 1 {
-		name = fmt.Sprintf("%d.%s", i, name)
-	}
-	return filepath.Join(to, name)
 }
 
 // layout says which files stay, and what is written beside them.
@@ -499,85 +475,6 @@ func (r *repair) syncFile(path string) error {
 	}
 	defer f.Close()
 	return r.s.sync(f.SyncData)
-}
-
-// keep gives a damaged file a second name in damaged/, or a copy there, and returns it.
-func (r *repair) keep(ctx context.Context, path string) (string, error) {
-	to := filepath.Join(r.dir, damagedName)
-	if err := r.s.mkdirAll(to); err != nil {
-		return "", err
-	}
-	now, err := r.s.fs.Stat(path)
-	if err != nil {
-		return "", err
-	}
-	for i := 1; ; i++ {
-		name := keptAs(to, path, i)
-		if there, err := r.s.fs.Stat(name); err == nil {
-			if r.s.fs.SameFile(there, now) {
-				return name, r.s.syncDir(to)
-			}
-			continue
-		}
-		err := r.s.fs.Link(path, name)
-		if errors.Is(err, vfs.ErrNotSupported) {
-			err = r.copy(ctx, path, name)
-		}
-		if !errors.Is(err, fs.ErrExist) {
-			if err == nil {
-				err = r.s.syncDir(to)
-			}
-			return name, r.s.readOnly(err)
-		}
-	}
-}
-
-// copy makes the file name with the bytes of path.
-func (r *repair) copy(ctx context.Context, path, name string) error {
-	n, err := r.s.nonce()
-	if err != nil {
-		return err
-	}
-	tmp := filepath.Join(filepath.Dir(name), newSegment+n)
-	from, err := r.s.fs.OpenFile(path, vfs.ReadOnly)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	to, err := r.s.fs.OpenFile(tmp, vfs.CreateAppend)
-	if err != nil {
-		return err
-	}
-	_, err = io.CopyBuffer(struct{ io.Writer }{to}, io.LimitReader(&fileReader{from, 0}, 1<<62), make([]byte, window))
-	if err == nil {
-		err = context.Cause(ctx)
-	}
-	if err == nil {
-		err = r.s.sync(to.Sync)
-	}
-	to.Close()
-	if err == nil {
-		err = r.s.fs.RenameNoReplace(tmp, name)
-	}
-	if err != nil {
-		r.s.fs.Remove(tmp)
-	}
-	return err
-}
-
-// takeAway removes the name of a file that stands in damaged/ as well, or moves what is no file there.
-func (r *repair) takeAway(src *source) error {
-	if r.tail != nil && r.tail.path == src.path {
-		r.tail.close()
-		r.tail = nil
-	}
-	if !src.regular {
-		return r.moveAside(src.path)
-	}
-	if err := r.s.fs.Remove(src.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return r.s.readOnly(err)
-	}
-	return nil
 }
 
 // chunk is what a repair writes at a time.

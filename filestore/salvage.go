@@ -9,6 +9,7 @@ import (
 	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
 )
 
 // Salvage returns the log of id with marks for what is missing or bad.
@@ -124,6 +125,9 @@ func (s *Store) guessHeader(ctx context.Context, id session.ID) (session.Header,
 	}
 	if b, _, err := s.readFile(dir+"/"+headerName, maxHeader); err == nil {
 		if h, ok := record.SalvageHeader(b); ok && h.ID == id {
+			if err := s.proveLink(&h, dir); err != nil {
+				return h, nil, err
+			}
 			return h, []string{"its bytes are not what they were: every member is as it reads now"}, nil
 		}
 	}
@@ -134,7 +138,7 @@ func (s *Store) guessHeader(ctx context.Context, id session.ID) (session.Header,
 	h := session.Header{Format: session.Format, ID: id, Kind: session.KindRoot}
 	guessed := []string{"kind: " + string(h.Kind), "cwd: not known"}
 	first := session.None
-	for _, src := range append(m.files, m.aside...) {
+	for _, src := range append(m.files, m.kept...) {
 		if src.ours && (first == session.None || src.first < first) {
 			first = src.first
 		}
@@ -182,6 +186,22 @@ func (s *Store) guessHeader(ctx context.Context, id session.ID) (session.Header,
 			guessed[len(guessed)-1]}, nil
 	}
 	return h, nil, errNoGuess
+}
+
+// proveLink takes the link at the fork point from the first segment of h, where that says it: its first line has a sum.
+func (s *Store) proveLink(h *session.Header, dir string) error {
+	names, err := s.segmentNames(dir)
+	if err != nil || h.Parent == nil || len(names) == 0 || names[0].first != h.SeedLength {
+		return err
+	}
+	err = s.withText(names[0].in(dir), func(f vfs.File) error {
+		head, _, err := readSegmentHead(f)
+		if err == nil && head.Session == h.ID && head.First == h.SeedLength {
+			h.Parent.Link = head.Prev
+		}
+		return err
+	})
+	return unlessBad(err)
 }
 
 // linkOf returns the link of the record at seq in the log of id.

@@ -338,7 +338,7 @@ func (it *item) describe() string {
 	return it.bad.String()
 }
 
-// below returns r without its records from seq on; the link at its end is not known then.
+// below returns r without its records from seq on; what is known of its end is that of the other.
 func (r run) below(seq session.Seq) run {
 	if r.end = max(seq, r.first); len(r.marks) > 0 {
 		g := cut([]segment{{end: r.end, stop: r.stop, marks: r.marks}}, r.end)[0]

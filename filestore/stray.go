@@ -37,10 +37,12 @@ func (m *mend) fromStrays(ctx context.Context, holes []lack) ([]lack, error) {
 	for _, h := range holes {
 		pieces, from = append(pieces, m.pieces[from:h.at]...), h.at
 		var front, back []stray
-		if n := len(pieces); n == 0 && h.First == m.from && !m.prevLost {
-			front = forward(h, strays, m.prev)
-		} else if n > 0 && pieces[n-1].end == h.First && !pieces[n-1].lost {
-			front = forward(h, strays, pieces[n-1].link)
+		prev, free := m.prev, m.prevLost // free: the next record need not follow prev
+		if n := len(pieces); n > 0 {
+			prev, free = pieces[n-1].link, pieces[n-1].lost
+		}
+		if !free {
+			front = forward(h, strays, prev)
 		}
 		if h.at < len(m.pieces) {
 			p := &m.pieces[h.at]
@@ -51,6 +53,9 @@ func (m *mend) fromStrays(ctx context.Context, holes []lack) ([]lack, error) {
 			left := h
 			left.First += session.Seq(len(front))
 			back = backward(left, strays, next)
+			if len(front)+len(back) == int(h.Last-h.First)+1 {
+				front, back = seam(front, back, next, prev, free)
+			}
 		}
 		if len(front) > 0 {
 			pieces = append(pieces, m.memory(front))
@@ -68,6 +73,21 @@ func (m *mend) fromStrays(ctx context.Context, holes []lack) ([]lack, error) {
 	}
 	m.pieces = append(pieces, m.pieces[from:]...)
 	return rest, nil
+}
+
+// seam leaves one record out of two that fill a lack and do not follow each other, or what is before or behind it, because a link is
+// damaged: only behind a mark that is no matter.
+func seam(front, back []stray, next *record.Raw, prev session.Link, free bool) ([]stray, []stray) {
+	if n := len(front); n > 0 {
+		prev, _ = front[n-1].raw.Link()
+	}
+	switch {
+	case len(back) > 0 && !free && !follows(&back[0].raw, prev):
+		return front, back[1:]
+	case len(back) == 0 && !follows(next, prev):
+		return front[:len(front)-1], nil
+	}
+	return front, back
 }
 
 // shorten takes out of the last lack the bad lines in which front was found; what other lines show of later records
@@ -138,7 +158,7 @@ func (m *mend) memory(list []stray) stretch {
 func (m *mend) strays(ctx context.Context, holes []lack) (map[session.Seq][]stray, error) {
 	out := map[session.Seq][]stray{}
 	var failed error
-	for _, src := range slices.Concat(m.files, m.aside) {
+	for _, src := range slices.Concat(m.files, m.kept) {
 		if !src.regular {
 			continue
 		}

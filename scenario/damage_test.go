@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -225,5 +226,41 @@ func TestUnknownType(t *testing.T) {
 		if d := before.diff(after); d != "" {
 			t.Errorf("something was written:\n%s", d)
 		}
+	}
+}
+
+// TestDryRunOfAStore: what a dry run says of each session is what the repair of all of them then does, also of a fork
+// whose beginning lies in the damaged files of its parent.
+func TestDryRunOfAStore(t *testing.T) {
+	b := newBox(t)
+	parent := b.run("first", b.threeTurns()[1:4]).SessionID
+	fork := decode[forkResult](t, b.ok("fork", parent, "--json").out).ID
+	b.run("of its own", []line{say("yes")}, "--session", fork)
+	for _, id := range []string{parent, fork} {
+		b.edit(id, 0, func(text []byte, _ storedLog) []byte { text[len(text)/2] ^= 1; return text })
+	}
+	type healed struct {
+		ID     string `json:"id"`
+		Repair struct {
+			Needed                 bool
+			Lost                   []map[string]int64
+			Kept, Written, Guessed []string
+		} `json:"repair"`
+	}
+	dry := b.strand("doctor", "--repair", "--dry-run", "--json")
+	r := b.ok("doctor", "--repair", "--json")
+	var rows [2][]healed
+	for i, out := range []string{dry.out, r.out} {
+		for l := range strings.Lines(out) {
+			if h := decode[healed](t, l); h.ID != "" {
+				rows[i] = append(rows[i], h)
+			}
+		}
+	}
+	if !reflect.DeepEqual(rows[0], rows[1]) || len(rows[1]) != 2 || !rows[1][0].Repair.Needed || !rows[1][1].Repair.Needed {
+		t.Errorf("a dry run said\n%+v\nthe repair\n%+v", rows[0], rows[1])
+	}
+	if dry.code != 4 || !strings.Contains(dry.err, "2 of 2 sessions are damaged") {
+		t.Errorf("%v", dry)
 	}
 }

@@ -18,6 +18,9 @@ type Repairer interface {
 	// what it would do, and takes no lease. A session that needs no repair is not touched. *BusyError, *ReadOnlyError,
 	// *UnsupportedError; *DamagedError with another Owner if the damage is in the files of that session.
 	Repair(ctx context.Context, id session.ID, dryRun bool) (Repair, error)
+	// PlanRepair is a dry run of Repair as it would go behind repairs of the sessions after, where there is something to
+	// repair in them. What a lost header, or the first line of a segment that is gone, says of others is read as it is now.
+	PlanRepair(ctx context.Context, id session.ID, after []session.ID) (Repair, error)
 }
 
 // Span is a run of seqs, both ends included.

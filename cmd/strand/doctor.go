@@ -53,17 +53,25 @@ func (c *cli) doctorCmd() *cobra.Command {
 			spin := c.newSpinner()
 			defer spin.stop()
 			var bad, refused error
-			ill, odd := 0, 0 // sessions with problems; of them those that are only not understood
+			ill, odd := 0, 0         // sessions with problems; of them those that are only not understood
+			var planned []session.ID // they would be repaired before those that follow
 			for i, id := range ids {
 				spin.wait("verifying %d of %d", i+1, len(ids))
 				var done *app.Repair
 				var failed error
 				if repair {
-					rep, err := a.Repair(cmd.Context(), id, dryRun)
+					done = new(app.Repair)
+					if dryRun {
+						*done, failed = a.PlanRepair(cmd.Context(), id, planned)
+					} else {
+						*done, failed = a.Repair(cmd.Context(), id)
+					}
 					if cause := context.Cause(cmd.Context()); cause != nil {
 						return cause
 					}
-					done, failed = &rep, err
+					if failed == nil {
+						planned = append(planned, id)
+					}
 				}
 				h, err := a.Doctor(cmd.Context(), id)
 				if err == nil && requests {
