@@ -25,7 +25,7 @@ func (s *Store) blobPath(name string) string {
 // shareStore locks store.lock shared: until it is closed neither collector nor purge runs.
 func (s *Store) shareStore(ctx context.Context) (vfs.File, error) { return s.lockStore(ctx, false) }
 
-// lockStore takes store.lock, and waits for it.
+// lockStore takes store.lock, and waits for it. Who takes it exclusively removes what nobody needs: not beyond a link.
 func (s *Store) lockStore(ctx context.Context, exclusive bool) (vfs.File, error) {
 	if err := s.prepare(); err != nil {
 		return nil, err
@@ -34,11 +34,32 @@ func (s *Store) lockStore(ctx context.Context, exclusive bool) (vfs.File, error)
 	if err != nil {
 		return nil, s.readOnly(err)
 	}
-	if err := s.waitLock(ctx, f, exclusive); err != nil {
+	err = s.waitLock(ctx, f, exclusive)
+	if err == nil && exclusive {
+		err = s.inside()
+	}
+	if err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
+}
+
+// inside refuses a store of which a directory is a link, or no directory: what it leads to may be anybody's.
+func (s *Store) inside() error {
+	for _, dir := range []string{"sessions", "trash", "purged", "live", "cache", "blobs", filepath.Join("blobs", "sha256")} {
+		info, err := s.fs.Stat(s.path(dir))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !info.IsDir() {
+			return &store.ReadOnlyError{Path: s.root, Cause: fmt.Errorf("%s is no directory (%v), and nothing outside the store is removed: put the directory itself there", s.path(dir), info.Mode().Type())}
+		}
+	}
+	return nil
 }
 
 // waitLock locks f, which is store.lock.

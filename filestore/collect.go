@@ -140,7 +140,7 @@ func (s *Store) unsound(ctx context.Context, id session.ID, dir string) (string,
 	if why, err := s.unsoundLog(ctx, id, dir); why != "" || err != nil {
 		return why, err
 	}
-	list, err := s.fs.ReadDir(filepath.Join(dir, "inherited"))
+	list, err := s.fs.ReadDir(filepath.Join(dir, inheritedDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
@@ -149,7 +149,7 @@ func (s *Store) unsound(ctx context.Context, id session.ID, dir string) (string,
 		if session.ValidID(owner) != nil {
 			continue
 		}
-		if why, err := s.unsoundLog(ctx, owner, filepath.Join(dir, "inherited", e.Name())); why != "" || err != nil {
+		if why, err := s.unsoundLog(ctx, owner, filepath.Join(dir, inheritedDir, e.Name())); why != "" || err != nil {
 			return why, err
 		}
 	}
@@ -198,11 +198,14 @@ func (s *Store) unsoundSegments(ctx context.Context, id session.ID, dir string) 
 				return fmt.Sprintf("%s at byte %d: %s", sc.path, it.bad.Offset, it.describe()), nil
 			}
 		}
+		if limit == session.None && due == n.first && !strings.Contains(dir, inheritedDir) {
+			return sc.path + ": no record is left in it", nil
+		}
 		if limit != session.None && due < limit {
 			return fmt.Sprintf("%s: the records from %d on are missing", sc.path, due), nil
 		}
 	}
-	if n := len(names); n > 0 && names[n-1].packed() && !strings.Contains(dir, "inherited") {
+	if n := len(names); n > 0 && names[n-1].packed() && !strings.Contains(dir, inheritedDir) {
 		return names[n-1].in(dir) + ": the segment behind it is gone", nil
 	}
 	return "", nil

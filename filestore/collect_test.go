@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -93,7 +95,24 @@ func TestCollectUnread(t *testing.T) {
 		"a changed byte": func(dir string) error {
 			return flipAt(filepath.Join(dir, segmentName(0)), 200)
 		},
-		"no header":  func(dir string) error { return os.Remove(filepath.Join(dir, headerName)) },
+		"no header": func(dir string) error { return os.Remove(filepath.Join(dir, headerName)) },
+		"a last segment without a good record, and no line end": func(dir string) error {
+			name := filepath.Join(dir, segmentName(4))
+			b, err := os.ReadFile(name)
+			if err == nil {
+				head := strings.IndexByte(string(b), '\n') + 1
+				err = os.WriteFile(name, append(b[:head:head], b[head+9:head+60]...), 0o600)
+			}
+			return err
+		},
+		"a last segment that is cut to its first line": func(dir string) error {
+			name := filepath.Join(dir, segmentName(4))
+			b, err := os.ReadFile(name)
+			if err == nil {
+				err = os.WriteFile(name, b[:strings.IndexByte(string(b), '\n')+1], 0o600)
+			}
+			return err
+		},
 		"no segment": func(dir string) error { return os.Remove(filepath.Join(dir, segmentName(2))) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -270,4 +289,86 @@ func TestCollectSeesMoved(t *testing.T) {
 		t.Fatalf("%+v", c)
 	}
 	sound(t, other, subject, append(events(0, 4), withBlob(4), withBlob(5), withBlob(6)))
+}
+
+// What somebody removed by hand leaves a cache and an announcement: the collector takes them along, and nothing of those that are
+// there, in the trash or of no session.
+func TestCollectOrphans(t *testing.T) {
+	root := t.TempDir()
+	s := openStore(t, root, nil)
+	for _, id := range []session.ID{subject, "kept", "thrown"} {
+		newStored(t, s, id, 2)
+	}
+	if err := s.Trash(t.Context(), "thrown"); err != nil {
+		t.Fatal(err)
+	}
+	put := func(elem ...string) string {
+		name := s.path(elem...)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte("{}\n"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	gone := []string{put("cache", string(subject), "1.fold"), put("live", string(subject)+".json")}
+	stay := []string{put("cache", "kept", "1.fold"), put("cache", "thrown", "1.fold"), put("cache", "index.db"), put("cache", "no id!", "x")}
+	if err := os.RemoveAll(s.dir(subject)); err != nil {
+		t.Fatal(err)
+	}
+	if c := mustCollect(t, s); c.Litter.N != 2 {
+		t.Errorf("%+v", c)
+	}
+	for _, n := range gone {
+		if _, err := os.Stat(n); err == nil {
+			t.Errorf("%s is there", n)
+		}
+	}
+	for _, n := range stay {
+		if _, err := os.Stat(n); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Nothing beyond a link is removed: not where a directory of the store is one, nor a session's, nor one for blobs.
+func TestNothingBeyondLinks(t *testing.T) {
+	for _, at := range []string{"sessions", "trash", "blobs", "blobs/sha256", "cache", "purged", "live", "sessions/" + string(subject), "trash/thrown", "blobs/sha256/shard",
+		"sessions/" + string(subject) + "/inherited"} {
+		t.Run(at, func(t *testing.T) {
+			root, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+			s := openStore(t, root, nil)
+			newStored(t, s, subject, 2)
+			newStored(t, s, "thrown", 2)
+			if err := s.Trash(t.Context(), "thrown"); err != nil {
+				t.Fatal(err)
+			}
+			names := rubbish(t, root, 2)
+			if err := os.MkdirAll(s.path("cache", "nobody"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			at = strings.Replace(at, "shard", filepath.Base(filepath.Dir(s.blobPath(names[0]))), 1)
+			path := s.path(at)
+			if err := os.Rename(path, out); errors.Is(err, os.ErrNotExist) {
+				err = os.MkdirAll(out, 0o700)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			for _, litter := range []string{".seg-00000000000000000009-x", ".blob-x", ".give-x", ".purge-x", "nobody.json"} {
+				if err := os.WriteFile(filepath.Join(out, litter), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.Symlink(out, path)); err != nil {
+				t.Fatal(err)
+			}
+			before := tree(t, out)
+			_, err := s.Collect(t.Context(), store.CollectOptions{})
+			p := s.Purge(t.Context(), []session.ID{"thrown"})[0]
+			if whole := !strings.Contains(at, "/") || at == "blobs/sha256"; whole != errors.Is(err, store.ErrReadOnly) || whole != errors.Is(p.Err, store.ErrReadOnly) {
+				t.Errorf("collect: %v, purge: %v", err, p.Err)
+			}
+			if now := tree(t, out); !maps.Equal(before, now) {
+				t.Errorf("it was\n%q\nand is\n%q", slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(now)))
+			}
+		})
+	}
 }

@@ -22,6 +22,7 @@ import (
 //	.purge-*              store.lock, exclusive
 //	.seg-*                the lease of the session, in its damaged/ too (a damaged session keeps them for its repair)
 //	live/<id>.json        the lease of the session
+//	cache/<id>            store.lock of who makes the session: where there is none, in the trash neither, it is of nobody
 //
 // So who has store.lock exclusively and, for the last two, the lease, sees only what dead ones left.
 type sweeper struct {
@@ -54,7 +55,9 @@ func (w *sweeper) all(ctx context.Context) error {
 	for _, where := range []string{"sessions", "trash"} {
 		err := w.each(ctx, s.path(where), func(name string) error {
 			dir := s.path(where, name)
-			switch {
+			switch info, err := s.fs.Stat(dir); {
+			case err != nil || !info.IsDir(): // also a link: what it leads to is not of this store
+				return w.tolerated(err)
 			case strings.HasPrefix(name, newSession):
 				return w.unborn(dir)
 			case session.ValidID(session.ID(name)) != nil:
@@ -69,6 +72,9 @@ func (w *sweeper) all(ctx context.Context) error {
 	if err := w.purged(ctx); err != nil {
 		return err
 	}
+	if err := w.each(ctx, s.path("cache"), w.orphan); err != nil {
+		return err
+	}
 	return w.each(ctx, s.path("live"), func(name string) error {
 		id, ok := strings.CutSuffix(name, ".json")
 		if !ok || session.ValidID(session.ID(id)) != nil {
@@ -78,6 +84,20 @@ func (w *sweeper) all(ctx context.Context) error {
 		_, err := s.fs.Stat(dir) // a session that has lost its session.json may be in repair, one that is not there is not
 		return w.idle(dir, errors.Is(err, fs.ErrNotExist), func() error { return w.remove(s.path("live", name)) })
 	})
+}
+
+// orphan removes what is derived of a session that is not there any more: somebody removed it by hand.
+func (w *sweeper) orphan(name string) error {
+	id := session.ID(name)
+	if session.ValidID(id) != nil {
+		return nil
+	}
+	for _, dir := range []string{w.s.dir(id), w.s.trash(id)} {
+		if _, err := w.s.fs.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			return w.tolerated(err)
+		}
+	}
+	return w.remove(w.s.cacheDir(id))
 }
 
 // unborn removes the directory of a session that never came to its name.
@@ -192,8 +212,11 @@ func (w *sweeper) each(ctx context.Context, dir string, f func(name string) erro
 	return nil
 }
 
-// list returns the names in dir that begin with prefix; none if there is no such directory, or it cannot be read.
+// list returns the names in dir that begin with prefix; none if there is no such directory, it cannot be read, or it is a link.
 func (w *sweeper) list(dir, prefix string) ([]string, error) {
+	if info, err := w.s.fs.Stat(dir); err != nil || !info.IsDir() {
+		return nil, w.tolerated(err)
+	}
 	list, err := w.s.fs.ReadDir(dir)
 	if err != nil {
 		return nil, w.tolerated(err)

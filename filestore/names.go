@@ -115,6 +115,9 @@ func (s *Store) reach(names map[string]bool, known map[string][]string) error {
 func (s *Store) here(names map[string]bool) (map[string]int64, error) {
 	out := map[string]int64{}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if in, err := s.fs.Stat(filepath.Dir(s.blobPath(name))); err == nil && !in.IsDir() {
+			continue // a link: what it leads to is not of this store
+		}
 		info, err := s.fs.Stat(s.blobPath(name))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -189,6 +192,31 @@ func understood(kin []relative) error {
 	for i := range kin {
 		if fe, ok := errors.AsType[*record.FormatError](kin[i].lost); ok {
 			return &unsureError{string(kin[i].id), fmt.Errorf("%w: %w", store.ErrUnsupported, fe)}
+		}
+	}
+	return nil
+}
+
+// readable is understood for the segments of all sessions: a header alone does not say of what format they are.
+func (s *Store) readable(places []home) error {
+	for _, p := range places {
+		dirs := []string{p.dir}
+		if list, err := s.entries(filepath.Join(p.dir, inheritedDir)); err == nil {
+			for _, e := range list {
+				dirs = append(dirs, filepath.Join(p.dir, inheritedDir, e.Name()))
+			}
+		}
+		for _, dir := range dirs {
+			names, err := s.segmentNames(dir)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			for _, n := range names {
+				err := s.withText(n.in(dir), func(f vfs.File) error { _, _, err := readSegmentHead(f); return err })
+				if fe, ok := errors.AsType[*record.FormatError](err); ok {
+					return &unsureError{string(p.id), fmt.Errorf("%w: %s: %w", store.ErrUnsupported, n, fe)}
+				}
+			}
 		}
 	}
 	return nil

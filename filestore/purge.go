@@ -265,6 +265,10 @@ func (s *Store) condemn(ctx context.Context, id session.ID, kin []relative) (str
 	if err := s.trashed(id); err != nil {
 		return "", err
 	}
+	info, err := s.fs.Stat(s.trash(id))
+	if err != nil {
+		return "", err
+	}
 	for i := range kin {
 		r := &kin[i]
 		if s.mayNeed(r, id) {
@@ -273,6 +277,9 @@ func (s *Store) condemn(ctx context.Context, id session.ID, kin []relative) (str
 		_, end, ok := r.part(id)
 		if !ok || r.id == id {
 			continue
+		}
+		if !info.IsDir() {
+			return "", fmt.Errorf("filestore: %s is no directory (%v), and session %s begins with events of it: put the directory itself there", s.trash(id), info.Mode().Type(), r.id)
 		}
 		if err := s.bequeath(ctx, s.trash(id), id, end, r.dir); err != nil {
 			return "", fmt.Errorf("filestore: handing over to %s what it begins with: %w", r.id, err)
@@ -350,6 +357,9 @@ func (s *Store) removeDoomed(ctx context.Context, list []doomed, kin []relative)
 		var kept map[string][]session.ID
 		if err = understood(kin); err == nil {
 			kept, err = s.shared(ctx, places, want)
+		}
+		if err == nil {
+			err = s.readable(places)
 		}
 		switch {
 		case err == nil:

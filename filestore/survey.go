@@ -144,11 +144,14 @@ func (s *Store) EachBlob(ctx context.Context, f func(name string, bytes int64) e
 		return err
 	}
 	for _, d := range dirs {
+		if !d.IsDir() { // also a link
+			continue
+		}
 		list, err := s.fs.ReadDir(s.path("blobs", "sha256", d.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) || !d.IsDir() {
-				continue
-			}
 			return err
 		}
 		for _, e := range list {

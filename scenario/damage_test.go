@@ -242,9 +242,10 @@ func TestDryRunOfAStore(t *testing.T) {
 	type healed struct {
 		ID     string `json:"id"`
 		Repair struct {
-			Needed                 bool
-			Lost                   []map[string]int64
-			Kept, Written, Guessed []string
+			Needed  bool               `json:"needed"`
+			Lost    []map[string]int64 `json:"lost"`
+			Kept    []string           `json:"kept"`
+			Written []string           `json:"written"`
 		} `json:"repair"`
 	}
 	dry := b.strand("doctor", "--repair", "--dry-run", "--json")
