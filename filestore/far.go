@@ -157,7 +157,7 @@ func (v *view) pathOf(g *segment) string {
 // has reports whether the record of seq has the link.
 func (v *view) has(seq session.Seq, link session.Link) bool {
 	same := false
-	err := v.each(seq, seq+1, func(_ *segment, raw *record.Raw) bool {
+	err := v.each(context.Background(), seq, seq+1, func(_ *segment, raw *record.Raw) bool {
 		l, ok := raw.Link()
 		same = ok && l == link
 		return true

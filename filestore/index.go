@@ -301,7 +301,7 @@ func recordFrom(ctx context.Context, f vfs.File, off int64, seq session.Seq, ste
 func (v *view) Range(from, to session.Seq) iter.Seq2[session.Event, error] {
 	return func(yield func(session.Event, error) bool) {
 		ctx, stopped := context.Background(), false
-		err := v.each(from, to, func(g *segment, raw *record.Raw) bool {
+		err := v.each(ctx, from, to, func(g *segment, raw *record.Raw) bool {
 			ev, err := v.s.accepted(ctx, v.id, g.owner, raw)
 			stopped = !yield(ev, err) || err != nil
 			return !stopped
@@ -316,7 +316,7 @@ func (v *view) Range(from, to session.Seq) iter.Seq2[session.Event, error] {
 func (v *view) Lend(from, to session.Seq, f func(session.Event)) error {
 	var failed error
 	ctx := context.Background()
-	err := v.each(from, to, func(g *segment, raw *record.Raw) bool {
+	err := v.each(ctx, from, to, func(g *segment, raw *record.Raw) bool {
 		var ev session.Event
 		if ev, failed = v.s.internal(ctx, v.id, g.owner, raw.Borrow()); failed == nil {
 			f(ev)
@@ -330,7 +330,7 @@ func (v *view) Lend(from, to session.Seq, f func(session.Event)) error {
 }
 
 // each calls f with the records from..to-1, and the segments they lie in, until it returns false.
-func (v *view) each(from, to session.Seq, f func(*segment, *record.Raw) bool) error {
+func (v *view) each(ctx context.Context, from, to session.Seq, f func(*segment, *record.Raw) bool) error {
 	if from >= to {
 		return nil
 	}
@@ -338,11 +338,14 @@ func (v *view) each(from, to session.Seq, f func(*segment, *record.Raw) bool) er
 		return fmt.Errorf("filestore: seqs %d to %d of %d: %w", from, to, v.n, session.ErrRange)
 	}
 	for i := v.find(from); from < to; i++ {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if i < 0 || i >= len(v.segs) || v.segs[i].first > from {
 			return fmt.Errorf("filestore: seq %d: %w", from, session.ErrRange)
 		}
 		end, stopped := min(to, v.segs[i].end), false
-		err := v.scan(context.Background(), i, from, end, func(raw *record.Raw) bool {
+		err := v.scan(ctx, i, from, end, func(raw *record.Raw) bool {
 			stopped = !f(&v.segs[i], raw)
 			return !stopped
 		})

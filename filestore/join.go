@@ -239,7 +239,7 @@ func (j *joiner) join(ctx context.Context, group []segName, end session.Seq, lin
 	if err := s.syncDir(j.dir); err != nil {
 		return none, link, err
 	}
-	if _, err := s.settle(j.dir, j.keep, ""); err != nil { // a name that becomes free must not let an old claim through
+	if _, err := s.settle(j.dir, j.keep, nil); err != nil { // a name that becomes free must not let an old claim through
 		return none, link, err
 	}
 	ctx = context.WithoutCancel(ctx) // what is left is little, and is taken away now or by the next joining only
@@ -367,7 +367,7 @@ func (j *joiner) tidy(ctx context.Context) error {
 	if len(hidden) == 0 {
 		return nil
 	}
-	if _, err := j.s.settle(j.dir, j.keep, ""); err != nil { // as join does
+	if _, err := j.s.settle(j.dir, j.keep, nil); err != nil { // as join does
 		return err
 	}
 	for _, h := range hidden {

@@ -247,7 +247,7 @@ func (w *writer) open(ctx context.Context) (err error) {
 	if l.uncertain() {
 		kin, err := s.kin(ctx)
 		if err == nil {
-			err = s.prove(l, kin)
+			err = s.prove(ctx, l, kin)
 		}
 		if err != nil {
 			return err

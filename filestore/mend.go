@@ -83,7 +83,7 @@ func (m *mend) plan(ctx context.Context) error {
 	if err := m.load(ctx); err != nil || m.unsupported != "" {
 		return err
 	}
-	holes, err := m.arrange()
+	holes, err := m.arrange(ctx)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (m *mend) plan(ctx context.Context) error {
 		if err := m.recall(ctx, holes); err != nil {
 			return err
 		}
-		if holes, err = m.arrange(); err != nil {
+		if holes, err = m.arrange(ctx); err != nil {
 			return err
 		}
 		if holes, err = m.fromStrays(ctx, holes); err != nil {
@@ -110,6 +110,9 @@ func (m *mend) load(ctx context.Context) error {
 	var edges []session.Seq
 	names, hidden := counting(list)
 	for i, n := range slices.Concat(names, hidden) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		src, err := m.open(n.in(m.dir), n)
 		if err != nil {
 			return err
@@ -229,7 +232,7 @@ func (m *mend) used() []*source {
 }
 
 // arrange puts the runs of the files behind each other and returns what is missing between them.
-func (m *mend) arrange() ([]lack, error) {
+func (m *mend) arrange(ctx context.Context) ([]lack, error) {
 	m.pieces = nil
 	var holes []lack
 	due, prev, free := m.from, m.prev, m.prevLost // free: the next record need not follow prev
@@ -246,6 +249,9 @@ func (m *mend) arrange() ([]lack, error) {
 	var last *source
 	used := m.used()
 	for i, src := range used {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		if i+1 < len(used) && used[i+1].headErr == nil {
 			src.settle(used[i+1].head.Prev)
 		}
@@ -263,7 +269,7 @@ func (m *mend) arrange() ([]lack, error) {
 				if r = r.below(m.until); r.first == r.end {
 					continue
 				}
-				end, err := m.s.endBefore(m.id, []segment{{owner: m.id, path: src.path, first: r.first, end: r.end, off: r.off, stop: r.stop, marks: r.marks}}, r.end)
+				end, err := m.s.endBefore(ctx, m.id, []segment{{owner: m.id, path: src.path, first: r.first, end: r.end, off: r.off, stop: r.stop, marks: r.marks}}, r.end)
 				if err != nil {
 					return nil, err
 				}

@@ -106,9 +106,9 @@ func (s *Store) takenFrom(id session.ID, p *session.Parent, created int64) (int6
 }
 
 // newer returns the first seq from from on, below end, whose record is newer than made; end if there is none.
-func (v *view) newer(from, end session.Seq, made int64) (session.Seq, error) {
+func (v *view) newer(ctx context.Context, from, end session.Seq, made int64) (session.Seq, error) {
 	found := end
-	err := v.each(from, min(end, v.n), func(_ *segment, raw *record.Raw) bool {
+	err := v.each(ctx, from, min(end, v.n), func(_ *segment, raw *record.Raw) bool {
 		if raw.Time > made {
 			found = raw.Seq
 		}
@@ -119,13 +119,13 @@ func (v *view) newer(from, end session.Seq, made int64) (session.Seq, error) {
 
 // floor returns how far the own part of a log, of which v is left, goes at least, and which fork proves that. A fork from before
 // something in v does not count: what it proves is gone for good, and others are in its place.
-func (s *Store) floor(v *view, from session.Seq, proofs []proof) (end session.Seq, by session.ID, err error) {
+func (s *Store) floor(ctx context.Context, v *view, from session.Seq, proofs []proof) (end session.Seq, by session.ID, err error) {
 	end = v.n
 	for _, p := range proofs {
 		if p.end <= end {
 			continue
 		}
-		if n, err := v.newer(from, p.end, p.made); err != nil {
+		if n, err := v.newer(ctx, from, p.end, p.made); err != nil {
 			return 0, "", err
 		} else if n == p.end {
 			end, by = p.end, p.by
@@ -139,7 +139,7 @@ func (s *Store) floor(v *view, from session.Seq, proofs []proof) (end session.Se
 func (l *logScan) uncertain() bool { return l.torn != nil || l.lost != nil }
 
 // prove adds to l, in which nothing is damaged, what forks prove to be gone behind its end.
-func (s *Store) prove(l *logScan, kin []relative) error {
+func (s *Store) prove(ctx context.Context, l *logScan, kin []relative) error {
 	if len(l.damage) > 0 || l.unsupported != "" || l.hdr.ID == "" {
 		return nil
 	}
@@ -149,7 +149,7 @@ func (s *Store) prove(l *logScan, kin []relative) error {
 	}
 	v := &view{s: s, id: l.hdr.ID, segs: l.segs, n: l.pos.Next}
 	defer v.release()
-	end, by, err := s.floor(v, l.hdr.SeedLength, proofs)
+	end, by, err := s.floor(ctx, v, l.hdr.SeedLength, proofs)
 	if err != nil || end == l.pos.Next {
 		return err
 	}
@@ -184,7 +184,7 @@ func (s *Store) parted(ctx context.Context, h session.Header, id session.ID, dir
 	}
 	v := m.view()
 	defer v.release()
-	n, err := v.newer(from, end, made)
+	n, err := v.newer(ctx, from, end, made)
 	if err == nil && n == end && other && len(m.lost) == 0 {
 		n = from // all of it is there, and it is another log
 	}
@@ -212,12 +212,12 @@ func (m *mend) atLeast(ctx context.Context, proofs []proof) error {
 	v := trial.view()
 	defer v.release()
 	var err error
-	m.floor, _, err = m.s.floor(v, m.from, proofs)
+	m.floor, _, err = m.s.floor(ctx, v, m.from, proofs)
 	return err
 }
 
 // cutOther takes out of l, in which a part of another session is damaged, what that session wrote when the fork was there.
-func (s *Store) cutOther(l *logScan) error {
+func (s *Store) cutOther(ctx context.Context, l *logScan) error {
 	self := relative{parent: l.hdr.Parent}
 	from, end, ok := self.part(l.whose)
 	n := min(end, l.pos.Next)
@@ -229,7 +229,7 @@ func (s *Store) cutOther(l *logScan) error {
 		v := &view{s: s, id: l.hdr.ID, segs: l.segs, n: l.pos.Next}
 		defer v.release()
 		var err error
-		if until, err = v.newer(from, n, made); err != nil {
+		if until, err = v.newer(ctx, from, n, made); err != nil {
 			return err
 		}
 	}
@@ -245,16 +245,16 @@ func (s *Store) cutOther(l *logScan) error {
 		l.segs = nil
 		return nil
 	}
-	at, err := s.endBefore(l.hdr.ID, l.segs, until)
+	at, err := s.endBefore(ctx, l.hdr.ID, l.segs, until)
 	l.pos.Link, l.afterLost = at.link, at.lost
 	return err
 }
 
 // endBefore tells of the record before seq, with which segs end.
-func (s *Store) endBefore(id session.ID, segs []segment, seq session.Seq) (end logEnd, err error) {
+func (s *Store) endBefore(ctx context.Context, id session.ID, segs []segment, seq session.Seq) (end logEnd, err error) {
 	v := &view{s: s, id: id, segs: segs, n: seq}
 	defer v.release()
-	err = v.each(seq-1, seq, func(_ *segment, raw *record.Raw) bool {
+	err = v.each(ctx, seq-1, seq, func(_ *segment, raw *record.Raw) bool {
 		end.link, _ = raw.Link()
 		end.lost, end.time = string(raw.Type) == session.TypeLost, raw.Time
 		return true

@@ -104,7 +104,7 @@ func (s *Store) Read(ctx context.Context, id session.ID) (*store.Snapshot, error
 			l, err = s.scanSettled(ctx, id, nil)
 		}
 		if err == nil {
-			err = s.prove(l, kin)
+			err = s.prove(ctx, l, kin)
 		}
 	}
 	if err != nil {
@@ -326,7 +326,7 @@ func (s *Store) scanSpans(ctx context.Context, l *logScan) error {
 			l.hurt(sp.ID, gone)
 		}
 		if err != nil || len(l.damage) > 0 || l.unsupported != "" {
-			return cmp.Or(err, s.heir(l))
+			return cmp.Or(err, s.heir(ctx, l))
 		}
 	}
 	ok := l.pos.Link == h.Parent.Link || l.behind.Next > h.SeedLength
@@ -344,7 +344,7 @@ func (s *Store) scanSpans(ctx context.Context, l *logScan) error {
 	}
 	if !ok {
 		l.notForked(h.Origin(h.Parent.Seq), s.dir(h.Origin(h.Parent.Seq)), h.Parent.Seq)
-		return s.heir(l)
+		return s.heir(ctx, l)
 	}
 	return nil
 }
@@ -359,12 +359,12 @@ func (l *logScan) notForked(id session.ID, dir string, seq session.Seq) {
 
 // heir makes the session that was read the owner of what is damaged in the parts that it was handed. Of those of others only what
 // is certain stays.
-func (s *Store) heir(l *logScan) error {
+func (s *Store) heir(ctx context.Context, l *logScan) error {
 	dir, _, err := s.locate(l.whose, l.hdr.ID)
 	if err == nil && len(l.damage) > 0 && dir == s.homes(l.whose, l.hdr.ID)[0] {
 		l.owner = l.hdr.ID
 	}
-	return s.cutOther(l)
+	return s.cutOther(ctx, l)
 }
 
 // locate finds the own segments of id for a reader of child; dir is "" if they are nowhere.
@@ -408,6 +408,9 @@ func (s *Store) scanOwn(ctx context.Context, l *logScan, id session.ID, dir stri
 			p.from = l.behind
 		}
 		g.Go(func() (err error) {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			scans[i], err = s.scanSegment(ctx, id, path, first, limit, p, l.check)
 			if l.certain && errors.Is(err, fs.ErrNotExist) {
 				scans[i], err = &segScan{path: path, first: first, synced: session.None, headErr: err}, nil

@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -166,7 +167,7 @@ func (r *repair) examine(ctx context.Context, h session.Header, check func(*reco
 		err = &store.UnsupportedError{ID: r.id, Detail: l.unsupported}
 	}
 	if err == nil {
-		err = r.s.prove(l, kin)
+		err = r.s.prove(ctx, l, kin)
 	}
 	return l, err
 }
@@ -182,7 +183,7 @@ func (r *repair) mend(ctx context.Context, dryRun bool) error {
 	r.rep.Lost, r.rep.Found = append(r.rep.Lost, r.m.lost...), append(r.rep.Found, r.m.found...)
 	r.v = r.m.view()
 	defer r.v.release()
-	lay, err := r.layout()
+	lay, err := r.layout(ctx)
 	if err != nil {
 		return err
 	}
@@ -191,6 +192,9 @@ func (r *repair) mend(ctx context.Context, dryRun bool) error {
 			r.rep.Written = append(r.rep.Written, filepath.Join(r.dir, segmentName(n.first)))
 		}
 		for _, src := range lay.hurt {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			if !r.there(src.path) {
 				continue
 			}
@@ -290,14 +294,14 @@ func (r *repair) header(ctx context.Context, h session.Header) error {
 }
 
 // layout says which files stay, and what is written beside them.
-func (r *repair) layout() (*layout, error) {
+func (r *repair) layout(ctx context.Context) (*layout, error) {
 	lay := &layout{stays: map[*source]bool{}}
 	for _, src := range r.m.files {
 		lay.stays[src] = src.use && src.name.first == src.first && src.headErr == nil && r.goodTo(src) > src.first &&
 			(!src.name.packed() || r.goodTo(src) >= src.name.end)
 	}
 	for {
-		again, err := r.tryLayout(lay)
+		again, err := r.tryLayout(ctx, lay)
 		if err != nil {
 			return nil, err
 		}
@@ -316,12 +320,12 @@ func (r *repair) goodTo(src *source) session.Seq {
 }
 
 // tryLayout fills lay. It takes a file out of those that stay and returns true if a new segment would need its name.
-func (r *repair) tryLayout(lay *layout) (bool, error) {
+func (r *repair) tryLayout(ctx context.Context, lay *layout) (bool, error) {
 	lay.news, lay.hurt = nil, nil
 	var cur *newSeg
 	begin := func(seq session.Seq, before *source) (again bool, err error) {
 		n := newSeg{end: r.v.n}
-		if n.first, n.prev, err = r.begin(seq); err != nil {
+		if n.first, n.prev, err = r.begin(ctx, seq); err != nil {
 			return false, err
 		}
 		if before != nil && (n.first <= before.first || n.first < before.name.end) {
@@ -386,14 +390,14 @@ func (r *repair) tryLayout(lay *layout) (bool, error) {
 
 // begin returns the last seq at or below seq at which a segment can begin: its first record must follow what its
 // header says, which one directly behind a session/lost need not.
-func (r *repair) begin(seq session.Seq) (session.Seq, session.Link, error) {
+func (r *repair) begin(ctx context.Context, seq session.Seq) (session.Seq, session.Link, error) {
 	for ; seq > r.m.from; seq-- {
 		var prev, calc session.Link
 		ok, lost := false, false
 		if i := r.v.find(seq - 1); i >= 0 && r.v.segs[i].end == seq {
 			calc = r.m.pieces[i].link
 		}
-		err := r.v.each(seq-1, min(seq+1, r.v.n), func(_ *segment, raw *record.Raw) bool {
+		err := r.v.each(ctx, seq-1, min(seq+1, r.v.n), func(_ *segment, raw *record.Raw) bool {
 			if raw.Seq == seq-1 {
 				prev, _ = raw.Link()
 				lost = string(raw.Type) == session.TypeLost
@@ -424,7 +428,16 @@ func (r *repair) carryOut(ctx context.Context, lay *layout) error {
 			}
 		}
 	}
+	parts := map[string][]int{} // of the view, by their files
+	for i := range r.v.segs {
+		parts[r.v.segs[i].path] = append(parts[r.v.segs[i].path], i)
+	}
+	hurt := map[*source]bool{}
 	for _, src := range lay.hurt {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		hurt[src] = true
 		if !src.regular {
 			continue
 		}
@@ -433,17 +446,22 @@ func (r *repair) carryOut(ctx context.Context, lay *layout) error {
 			return err
 		}
 		r.rep.Kept = append(r.rep.Kept, kept)
-		for i := range r.v.segs { // its own name may soon be that of another
-			if r.v.segs[i].path == src.path {
-				r.v.segs[i].path = kept
-			}
+		for _, i := range parts[src.path] { // its own name may soon be that of another
+			r.v.segs[i].path = kept
+		}
+	}
+	if len(r.rep.Kept) > 0 {
+		if err := r.s.syncDir(filepath.Join(r.dir, damagedName)); err != nil {
+			return err
 		}
 	}
 	made := map[session.Seq]bool{}
+	rest := r.m.files // by name
 	clear := func(end session.Seq) error {
-		for _, src := range r.m.files {
-			gone := !lay.stays[src] && src.name.first < end && (src.name.packed() || !made[src.name.first])
-			if gone && (!src.stray || slices.Contains(lay.hurt, src)) {
+		for ; len(rest) > 0 && rest[0].name.first < end; rest = rest[1:] {
+			src := rest[0]
+			gone := !lay.stays[src] && (src.name.packed() || !made[src.name.first])
+			if gone && (!src.stray || hurt[src]) {
 				if err := r.takeAway(src); err != nil {
 					return err
 				}
@@ -451,17 +469,19 @@ func (r *repair) carryOut(ctx context.Context, lay *layout) error {
 		}
 		return r.s.syncDir(r.dir)
 	}
-	if len(lay.news) == 0 { // else whoever places one looks
-		if err := r.look(""); err != nil {
+	if len(lay.news) == 0 { // else whoever places them looks
+		if err := r.look(nil); err != nil {
 			return err
 		}
 	}
-	for _, n := range lay.news {
-		if err := r.segment(ctx, n); err != nil {
+	for batch := range slices.Chunk(lay.news, atOnce) {
+		if err := r.segments(ctx, batch); err != nil {
 			return err
 		}
-		made[n.first] = true
-		if err := clear(n.end); err != nil {
+		for _, n := range batch {
+			made[n.first] = true
+		}
+		if err := clear(batch[len(batch)-1].end); err != nil {
 			return err
 		}
 	}
@@ -480,19 +500,50 @@ func (r *repair) syncFile(path string) error {
 // chunk is what a repair writes at a time.
 const chunk = 1 << 20
 
-// segment writes n and brings it to its name.
-func (r *repair) segment(ctx context.Context, n newSeg) error {
+// atOnce is how many new segments come to their names between two looks at the directory: a session may have many.
+const atOnce = 1000
+
+// ready is a new segment, whole and synced, under the name of its claim.
+type ready struct {
+	newSeg
+	tmp string
+	h   *held // path is the final one
+}
+
+func (r *repair) drop(list []ready) {
+	for _, n := range list {
+		n.h.close()
+		r.s.fs.Remove(n.tmp)
+	}
+}
+
+// segments writes those of batch and brings them to their names.
+func (r *repair) segments(ctx context.Context, batch []newSeg) error {
+	var list []ready
+	for _, n := range batch {
+		made, err := r.write(ctx, n)
+		if err != nil {
+			r.drop(list)
+			return err
+		}
+		list = append(list, made)
+	}
+	return r.place(list)
+}
+
+// write makes the file of n.
+func (r *repair) write(ctx context.Context, n newSeg) (ready, error) {
 	nonce, err := r.s.nonce()
 	if err != nil {
-		return err
+		return ready{}, err
 	}
 	tmp := filepath.Join(r.dir, claimName(n.first, nonce))
 	buf := record.AppendSegment(nil, record.Segment{Session: r.id, First: n.first, Prev: n.prev})
 	f, err := r.s.newFile(tmp, buf, true)
 	if err != nil {
-		return err
+		return ready{}, err
 	}
-	h := &held{f: f, path: filepath.Join(r.dir, segmentName(n.first))}
+	made := ready{n, tmp, &held{f: f, path: filepath.Join(r.dir, segmentName(n.first))}}
 	buf = buf[:0]
 	write := func() error {
 		if cause := context.Cause(ctx); cause != nil {
@@ -506,7 +557,7 @@ func (r *repair) segment(ctx context.Context, n newSeg) error {
 		return err
 	}
 	var failed error
-	err = r.v.each(n.first, n.end, func(_ *segment, raw *record.Raw) bool {
+	err = r.v.each(ctx, n.first, n.end, func(_ *segment, raw *record.Raw) bool {
 		buf = append(append(buf, raw.Line()...), '\n')
 		if len(buf) >= chunk {
 			failed = write()
@@ -520,50 +571,59 @@ func (r *repair) segment(ctx context.Context, n newSeg) error {
 		err = r.s.sync(f.Sync)
 	}
 	if err == nil {
-		h.info, err = f.Stat()
-	}
-	if err == nil {
-		err = r.place(ctx, tmp, h, n)
+		made.h.info, err = f.Stat()
 	}
 	if err != nil {
-		f.Close()
-		r.s.fs.Remove(tmp)
-		return err
+		r.drop([]ready{made})
 	}
-	r.own = append(r.own, h)
-	r.rep.Written = append(r.rep.Written, h.path)
-	return nil
+	return made, err
 }
 
-// place brings a new segment to its name, if nobody wrote meanwhile.
-func (r *repair) place(ctx context.Context, tmp string, h *held, n newSeg) error {
-	if err := r.look(tmp); err != nil {
+// place brings new segments to their names, if nobody wrote meanwhile.
+func (r *repair) place(list []ready) (err error) {
+	defer func() {
+		if err != nil {
+			r.drop(list)
+		}
+	}()
+	mine := map[string]bool{}
+	for _, n := range list {
+		mine[n.tmp] = true
+	}
+	if err := r.look(mine); err != nil {
 		return err
 	}
-	for _, src := range r.m.files {
-		if src.name == (segName{n.first, session.None}) { // there is no earlier record that a new segment could begin with
-			if err := r.takeAway(src); err != nil {
-				return err
+	for len(list) > 0 {
+		n := list[0]
+		// Is a file of that name there, there is no earlier record that a new segment could begin with.
+		i, _ := slices.BinarySearchFunc(r.m.files, n.first, func(src *source, seq session.Seq) int { return cmp.Compare(src.name.first, seq) })
+		for ; i < len(r.m.files) && r.m.files[i].name.first == n.first; i++ {
+			if src := r.m.files[i]; !src.name.packed() {
+				if err := r.takeAway(src); err != nil {
+					return err
+				}
 			}
 		}
-	}
-	err := r.s.publish(tmp, h.path)
-	switch {
-	case errors.Is(err, fs.ErrExist):
-		return r.fence(filepath.Base(h.path) + " is another's")
-	case errors.Is(err, fs.ErrNotExist):
-		return r.fence("another took away what it was about to write")
-	case err != nil:
-		return r.s.readOnly(err)
+		err := r.s.publish(n.tmp, n.h.path)
+		switch {
+		case errors.Is(err, fs.ErrExist):
+			return r.fence(filepath.Base(n.h.path) + " is another's")
+		case errors.Is(err, fs.ErrNotExist):
+			return r.fence("another took away what it was about to write")
+		case err != nil:
+			return r.s.readOnly(err)
+		}
+		r.own, r.rep.Written = append(r.own, n.h), append(r.rep.Written, n.h.path)
+		list = list[1:]
 	}
 	if err := r.s.syncDir(r.dir); err != nil {
 		return err
 	}
-	return r.look("")
+	return r.look(nil)
 }
 
 // look takes away the claims of others, and makes sure that nobody has written since the session was read.
-func (r *repair) look(mine string) error {
+func (r *repair) look(mine map[string]bool) error {
 	if _, err := r.s.settle(r.dir, math.MaxInt64, mine); err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (r *repair) inherited(ctx context.Context, h session.Header, l *logScan, dr
 	m := &mend{s: r.s, id: id, dir: mine, from: from, clip: end, time: h.CreatedAt, check: l.check}
 	for i, g := range l.segs {
 		if g.first < from && (i+1 == len(l.segs) || l.segs[i+1].first >= from) {
-			before, err := r.s.endBefore(r.id, l.segs[:i+1], from)
+			before, err := r.s.endBefore(ctx, r.id, l.segs[:i+1], from)
 			if err != nil {
 				return err
 			}

@@ -25,7 +25,7 @@ func (s *Store) Salvage(ctx context.Context, id session.ID) (*store.Snapshot, er
 	for try := 0; ; try++ {
 		l, err := s.scanSettled(ctx, id, check)
 		if err == nil {
-			err = s.prove(l, kin)
+			err = s.prove(ctx, l, kin)
 		}
 		if err != nil {
 			return nil, err
@@ -215,7 +215,7 @@ func (s *Store) linkOf(ctx context.Context, id session.ID, seq session.Seq) (ses
 		return session.Link{}, session.ErrRange
 	}
 	var link session.Link
-	err = snap.Prefix.(*view).each(seq, seq+1, func(_ *segment, raw *record.Raw) bool {
+	err = snap.Prefix.(*view).each(ctx, seq, seq+1, func(_ *segment, raw *record.Raw) bool {
 		link, _ = raw.Link()
 		return true
 	})

@@ -355,16 +355,16 @@ const oneCall = 100
 // end: who made one has not seen what is there now, and finds out when it cannot link. A claim that it could not
 // take away any more was linked before: that segment is in what settle returns.
 func (w *writer) settle(end session.Seq) ([]segName, error) {
-	mine := ""
+	var mine map[string]bool
 	if w.try != nil {
-		mine = w.try.tmp
+		mine = map[string]bool{w.try.tmp: true}
 	}
 	return w.s.settle(w.dir, end, mine)
 }
 
-// settle is that of a writer whose own claim is mine. Only what the first listing shows is taken away: a claim that
+// settle is that of a writer whose own claims are mine. Only what the first listing shows is taken away: a claim that
 // is newer was made by somebody who has yet to find that the log has grown, or whose records are the same.
-func (s *Store) settle(dir string, end session.Seq, mine string) ([]segName, error) {
+func (s *Store) settle(dir string, end session.Seq, mine map[string]bool) ([]segName, error) {
 	list, err := s.fs.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -373,7 +373,7 @@ func (s *Store) settle(dir string, end session.Seq, mine string) ([]segName, err
 	for _, e := range list {
 		first, ok := claimOf(e.Name())
 		path := filepath.Join(dir, e.Name())
-		if !ok || first >= end || path == mine {
+		if !ok || first >= end || mine[path] {
 			continue
 		}
 		again = true

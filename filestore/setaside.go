@@ -67,7 +67,7 @@ func keptAs(to, path string, i int) string {
 	return filepath.Join(to, name)
 }
 
-// keep gives a damaged file a second name in damaged/, or a copy there, and returns it.
+// keep gives a damaged file a second name in damaged/, or a copy there, and returns it. Whoever calls it syncs damaged/.
 func (r *repair) keep(ctx context.Context, path string) (string, error) {
 	to := filepath.Join(r.dir, damagedName)
 	if err := r.s.mkdirAll(to); err != nil {
@@ -81,7 +81,7 @@ func (r *repair) keep(ctx context.Context, path string) (string, error) {
 		name := keptAs(to, path, i)
 		if there, err := r.s.fs.Stat(name); err == nil {
 			if r.s.fs.SameFile(there, now) {
-				return name, r.s.syncDir(to)
+				return name, nil
 			}
 			continue
 		}
@@ -90,9 +90,6 @@ func (r *repair) keep(ctx context.Context, path string) (string, error) {
 			err = r.copy(ctx, path, name)
 		}
 		if !errors.Is(err, fs.ErrExist) {
-			if err == nil {
-				err = r.s.syncDir(to)
-			}
 			return name, r.s.readOnly(err)
 		}
 	}

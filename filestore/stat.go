@@ -360,7 +360,7 @@ func (s *Store) statWhole(ctx context.Context, st *store.Stat) error {
 	v := &view{s: s, id: st.ID, segs: l.segs, n: l.pos.Next}
 	own := min(l.hdr.SeedLength, v.n)
 	byUser := false
-	return v.each(own, v.n, func(_ *segment, raw *record.Raw) bool { // as stored: nothing of this is in a blob
+	return v.each(ctx, own, v.n, func(_ *segment, raw *record.Raw) bool { // as stored: nothing of this is in a blob
 		if mayBeActivity(raw.Type) && session.IsActivity(raw.Event()) {
 			st.LastActivity = raw.Time
 		}

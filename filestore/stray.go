@@ -35,6 +35,9 @@ func (m *mend) fromStrays(ctx context.Context, holes []lack) ([]lack, error) {
 	var rest []lack
 	from := 0
 	for _, h := range holes {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		pieces, from = append(pieces, m.pieces[from:h.at]...), h.at
 		var front, back []stray
 		prev, free := m.prev, m.prevLost // free: the next record need not follow prev

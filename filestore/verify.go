@@ -34,7 +34,7 @@ func (s *Store) Verify(ctx context.Context, id session.ID) (*store.Snapshot, err
 		return healthy(raw)
 	})
 	if err == nil {
-		err = s.prove(l, kin)
+		err = s.prove(ctx, l, kin)
 	}
 	if err != nil {
 		return nil, err

@@ -370,7 +370,7 @@ func (w *feed) judge(ctx context.Context) error {
 		same := false
 		if l.pos.Next >= w.due {
 			v := &view{s: w.s, id: w.id, segs: l.segs, n: l.pos.Next}
-			err := v.each(w.due-1, w.due, func(_ *segment, raw *record.Raw) bool {
+			err := v.each(ctx, w.due-1, w.due, func(_ *segment, raw *record.Raw) bool {
 				link, ok := raw.Link()
 				same = link == w.link || !ok
 				return false
