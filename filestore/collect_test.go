@@ -347,9 +347,10 @@ func TestNothingBeyondLinks(t *testing.T) {
 			}
 			at = strings.Replace(at, "shard", filepath.Base(filepath.Dir(s.blobPath(names[0]))), 1)
 			path := s.path(at)
-			if err := os.Rename(path, out); errors.Is(err, os.ErrNotExist) {
-				err = os.MkdirAll(out, 0o700)
-			} else if err != nil {
+			if err := os.Rename(path, out); err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Fatal(err)
+			}
+			if err := os.MkdirAll(out, 0o700); err != nil {
 				t.Fatal(err)
 			}
 			for _, litter := range []string{".seg-00000000000000000009-x", ".blob-x", ".give-x", ".purge-x", "nobody.json"} {

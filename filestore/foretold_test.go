@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 	"github.com/strandline-dev/strandline/vfs"
@@ -167,5 +168,32 @@ func TestDryRunForetells(t *testing.T) {
 			}
 			t.Logf("%d repairs, %d refused", repairs, refused)
 		})
+	}
+}
+
+// A record that is found fills a lack only if what is behind it follows: else, its link being damaged too, a mark stays between.
+func TestSeam(t *testing.T) {
+	evs := events(5, 3)
+	line := func(i int, prev session.Link) (record.Raw, session.Link) {
+		text, link := record.Append(nil, evs[i], prev, session.None)
+		return must[record.Raw](t)(record.Parse(bytes.TrimSuffix(text, []byte("\n")))), link
+	}
+	first, l := line(0, session.Link{})
+	second, l2 := line(1, l)
+	next, _ := line(2, l2)
+	astray, _ := line(2, l)
+	for _, c := range []struct {
+		front, back []stray
+		next        record.Raw
+		left        int
+	}{
+		{[]stray{{raw: first}, {raw: second}}, nil, next, 2},
+		{[]stray{{raw: first}, {raw: second}}, nil, astray, 1},
+		{[]stray{{raw: first}}, []stray{{raw: second}}, next, 2},
+		{nil, []stray{{raw: second}}, next, 0}, // what is before it is the beginning
+	} {
+		if f, b := seam(c.front, c.back, &c.next, session.Link{}, false); len(f)+len(b) != c.left {
+			t.Errorf("%d and %d are left, want %d", len(f), len(b), c.left)
+		}
 	}
 }
