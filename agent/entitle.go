@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/strandline-dev/strandline/brief"
 	"github.com/strandline-dev/strandline/llm"
 	"github.com/strandline-dev/strandline/message"
 	"github.com/strandline-dev/strandline/session"
@@ -338,7 +339,7 @@ func modelTitle(content []message.Block) string {
 		}
 		line = strings.TrimRightFunc(strings.TrimLeftFunc(line, dress), func(r rune) bool { return dress(r) || strings.ContainsRune(".。", r) })
 		if strings.ContainsFunc(line, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) {
-			return message.TitleOf(line)
+			return brief.TitleOf(line)
 		}
 	}
 	return ""

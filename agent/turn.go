@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/strandline-dev/strandline/brief"
 	"github.com/strandline-dev/strandline/llm"
 	"github.com/strandline-dev/strandline/message"
 	"github.com/strandline-dev/strandline/session"
@@ -263,7 +264,7 @@ func (t *turn) enter(msgs []message.Message) error {
 		for _, m := range msgs {
 			drafts = append(drafts, session.Draft{Type: session.TypeUserMessage, Data: m, Op: session.Append()})
 			if title == "" && m.Source.Kind == message.SourceUser {
-				if title = m.Title(); title != "" {
+				if title = brief.Title(m); title != "" {
 					drafts = append(drafts, session.Draft{Type: session.TypeTitle, Data: session.Title{Title: title, Source: "fallback"}})
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/strandline-dev/strandline/agent"
+	"github.com/strandline-dev/strandline/brief"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/tool"
 )
@@ -38,7 +39,7 @@ func (i *Inspection) Questions() []Question { return questions(i.State) }
 func waitText(qs []Question) string {
 	var what []string
 	for _, q := range qs {
-		what = append(what, strings.TrimSpace(fmt.Sprintf("%s (call %s) %s", q.Name, q.CallID, clip(strings.Join(strings.Fields(q.Subject), " "), 200))))
+		what = append(what, strings.TrimSpace(fmt.Sprintf("%s (call %s) %s", q.Name, q.CallID, brief.Clip(strings.Join(strings.Fields(q.Subject), " "), 200))))
 	}
 	if len(qs) == 1 {
 		return "waits for a person's approval: " + what[0]

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/strandline-dev/strandline/brief"
 	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
@@ -120,20 +121,12 @@ func (i *Inspection) Title() (string, error) {
 			return "", err
 		}
 		if ev.Type == session.TypeUserMessage && ev.Op.Kind == session.OpAppend {
-			if words := session.Project(ev).Message.Title(); words != "" {
+			if words := brief.Title(session.Project(ev).Message); words != "" {
 				return words, nil
 			}
 		}
 	}
 	return "", nil
-}
-
-// clip shortens s to n runes.
-func clip(s string, n int) string {
-	if r := []rune(s); len(r) > n {
-		return string(r[:n-1]) + "…"
-	}
-	return s
 }
 
 // running reports whether the holder works on the open turn: whether it has written anything, for the first that a

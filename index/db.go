@@ -19,7 +19,7 @@ import (
 )
 
 // version is that of the tables and of what is in them. A file of any other version is thrown away.
-const version = 6
+const version = 7
 
 var schema = []string{
 	`CREATE TABLE heads(id TEXT PRIMARY KEY, head BLOB NOT NULL) WITHOUT ROWID`,

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/strandline-dev/strandline/brief"
 	"github.com/strandline-dev/strandline/message"
 	"github.com/strandline-dev/strandline/session"
 )
@@ -148,7 +149,7 @@ func (f *Facts) fold(h session.Header, reg *session.Registry, ev *session.Event,
 		}
 	case session.TypeUserMessage:
 		if f.First == "" && ev.Op.Kind == session.OpAppend {
-			f.First = session.Project(*ev).Message.Title()
+			f.First = brief.Title(session.Project(*ev).Message)
 		}
 	case session.TypeToolCall:
 		f.ToolCalls++

@@ -78,6 +78,19 @@ session past-0002 seq 0, 2026-11-30 12:00 UTC, human, in "title of past-0002":
 	if got := call(t, def, `{"query":"walrus","limit":1}`); !strings.Contains(got, "past-0001") || strings.Contains(got, "past-0002") || !strings.HasSuffix(got, "There is more; narrow the query to see it.\n") {
 		t.Errorf("limit 1: %s", got)
 	}
+	// The best first: the shorter text, although the other one stands before it.
+	best := call(t, def, `{"query":"walrus","order":"best"}`)
+	if a, b := strings.Index(best, "past-0002"), strings.Index(best, "past-0001"); a < 0 || b < a || strings.Contains(best, "There is more") {
+		t.Errorf("best first: %s", best)
+	}
+	if got := call(t, def, `{"query":"walrus","order":"best","limit":1}`); !strings.Contains(got, "past-0002") || strings.Contains(got, "past-0001") || !strings.HasSuffix(got, "There is more; narrow the query to see it.\n") {
+		t.Errorf("the best alone: %s", got)
+	}
+	for _, hidden := range []string{"mine-0001", "trash-001", "other-001"} {
+		if strings.Contains(best, hidden) {
+			t.Errorf("best first shows %s", hidden)
+		}
+	}
 	if got, want := call(t, def, `{"session":"past-0001","seq":0}`), "human:\nthe walrus of a past session, password=[redacted:secret]\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/brief"
 	"github.com/strandline-dev/strandline/session"
 )
 
@@ -102,7 +103,7 @@ func (c *cli) printList(l app.List, anyProject bool) {
 			if n > 1 {
 				more = fmt.Sprintf(" (and %d more)", n-1)
 			}
-			fmt.Fprintf(c.out, "%-20s  %s\n", "", c.paint(yellow, fmt.Sprintf("since %s: may %s run?%s  strand approve %s", when(q.Since), clip(safeLine(q.Name+" "+q.Subject), 80), more, r.ID)))
+			fmt.Fprintf(c.out, "%-20s  %s\n", "", c.paint(yellow, fmt.Sprintf("since %s: may %s run?%s  strand approve %s", when(q.Since), brief.Clip(safeLine(q.Name+" "+q.Subject), 80), more, r.ID)))
 		}
 	}
 	switch {
@@ -169,7 +170,7 @@ func (c *cli) rowLine(r app.Row, anyProject bool) string {
 	if tail != "" {
 		tail = " " + safeLine(tail)
 	}
-	return fmt.Sprintf("%-20s  %s  %3s  %s%s%s", r.ID, when(r.LastActivity), turns(r.Turns), state, clip(title, 60), c.paint(dim, tail))
+	return fmt.Sprintf("%-20s  %s  %3s  %s%s%s", r.ID, when(r.LastActivity), turns(r.Turns), state, brief.Clip(title, 60), c.paint(dim, tail))
 }
 
 func turns(n int) string { return fmt.Sprintf("%dt", n) }

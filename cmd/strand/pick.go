@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/brief"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 )
@@ -153,7 +154,7 @@ func (c *cli) pickLine(n int, r app.Row, here bool, now time.Time) string {
 	if state != "" {
 		state = " (" + state + ")"
 	}
-	return fmt.Sprintf("%s%3d  %6s  %s%s  %s", mark, n, age(r.LastActivity, now), clip(cmp.Or(safeLine(r.Title), "(no title)"), 60), state, c.paint(dim, string(r.ID)))
+	return fmt.Sprintf("%s%3d  %6s  %s%s  %s", mark, n, age(r.LastActivity, now), brief.Clip(cmp.Or(safeLine(r.Title), "(no title)"), 60), state, c.paint(dim, string(r.ID)))
 }
 
 // age is how long ago a time of a log was. An imported log may not know its times.

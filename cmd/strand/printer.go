@@ -7,6 +7,7 @@ import (
 
 	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/brief"
 	"github.com/strandline-dev/strandline/message"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/tool"
@@ -174,10 +175,10 @@ func (p *printer) failed(d session.ToolResult) {
 	}
 	first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	if d.Error.Code == tool.CodeDenied {
-		p.warn("denied: %s", clip(first, 400))
+		p.warn("denied: %s", brief.Clip(first, 400))
 		return
 	}
-	p.do("%s: %s: %s", name, d.Error.Code, clip(first, 200))
+	p.do("%s: %s: %s", name, d.Error.Code, brief.Clip(first, 200))
 }
 
 // say prints text of the model on stdout.
@@ -213,7 +214,7 @@ func (p *printer) do(format string, args ...any) {
 	}
 	p.endLine()
 	p.spin.print(false, func() {
-		fmt.Fprintln(p.c.err, p.c.paintErr(dim, "· "+clip(safeLine(fmt.Sprintf(format, args...)), 160)))
+		fmt.Fprintln(p.c.err, p.c.paintErr(dim, "· "+brief.Clip(safeLine(fmt.Sprintf(format, args...)), 160)))
 	})
 }
 

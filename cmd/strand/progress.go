@@ -5,6 +5,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/strandline-dev/strandline/brief"
 )
 
 // spinner keeps one line on a terminal that says what is waited for, once nothing else was printed for a
@@ -60,7 +62,7 @@ func (s *spinner) draw(n int) {
 	if s.text == "" || s.held || s.ask != nil || now.Sub(s.since) < time.Second {
 		return
 	}
-	line := fmt.Sprintf("%c %s %ds", frames[n%len(frames)], clip(safeLine(s.text), 60), int(now.Sub(s.begun).Seconds()))
+	line := fmt.Sprintf("%c %s %ds", frames[n%len(frames)], brief.Clip(safeLine(s.text), 60), int(now.Sub(s.begun).Seconds()))
 	switch {
 	case !s.under:
 		fmt.Fprint(s.w, "\r\x1b[K"+line)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/brief"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 )
@@ -242,7 +243,7 @@ func (r *removing) err() error {
 
 func titleOf(title string) string {
 	if title = safeLine(title); title != "" {
-		return clip(title, 60)
+		return brief.Clip(title, 60)
 	}
 	return "(no title)"
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/brief"
 	"github.com/strandline-dev/strandline/search"
 )
 
@@ -127,16 +128,16 @@ func (c *cli) printMatch(m app.Match, anyProject bool) {
 	what := string(m.Field)
 	switch m.Field {
 	case search.FieldTool, search.FieldArguments:
-		what = "call of " + clip(m.Tool, nameSigns)
+		what = "call of " + brief.Clip(m.Tool, nameSigns)
 	case search.FieldResult:
-		what = strings.TrimSuffix("result of "+clip(m.Tool, nameSigns), " of ")
+		what = strings.TrimSuffix("result of "+brief.Clip(m.Tool, nameSigns), " of ")
 	}
 	head := fmt.Sprintf("%s --from %d  %s  %s", m.ID, m.Seq, when(m.Time), safeLine(what))
 	more := safeLine(m.Title)
 	if anyProject {
 		more = safeLine(m.Project + "  " + more)
 	}
-	fmt.Fprintf(c.out, "%s  %s\n", c.paint(cyan, head), c.paint(dim, clip(more, 100)))
+	fmt.Fprintf(c.out, "%s  %s\n", c.paint(cyan, head), c.paint(dim, brief.Clip(more, 100)))
 	text := m.Snippet
 	if c.outTerm && c.colours() {
 		text = m.Marks.Marked("\x1b["+bold+"m", "\x1b[0m") // the snippet holds no control signs

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/brief"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 )
@@ -197,9 +198,9 @@ func (c *cli) printEntry(e app.Entry) {
 			head = "assistant"
 		}
 	case app.EntryCall:
-		head, style, text = "calls "+clip(safeLine(e.Name), nameSigns), yellow, cutLines(text, resultLines)
+		head, style, text = "calls "+brief.Clip(safeLine(e.Name), nameSigns), yellow, cutLines(text, resultLines)
 	case app.EntryResult:
-		head, style, text = "result of "+clip(safeLine(e.Name), nameSigns), yellow, cutLines(text, resultLines)
+		head, style, text = "result of "+brief.Clip(safeLine(e.Name), nameSigns), yellow, cutLines(text, resultLines)
 		if e.Error != "" {
 			head, style = head+" ("+safeLine(e.Error)+")", red
 		}
@@ -234,7 +235,7 @@ func cutLines(s string, n int) string {
 	}
 	for i, line := range lines {
 		if len(line) > lineSigns { // bytes: never fewer than signs
-			lines[i] = clip(line, lineSigns)
+			lines[i] = brief.Clip(line, lineSigns)
 		}
 	}
 	return strings.Join(lines, "\n") + more
@@ -250,7 +251,7 @@ func (c *cli) printTail(ins *app.Inspection) {
 		fmt.Fprintf(c.out, "\n%s\n", c.paint(yellow, fmt.Sprintf("[%d] %s has no result: %s", o.Seq, safeLine(o.Name), callText(o.State))))
 	}
 	for _, m := range ins.Queue() {
-		fmt.Fprintf(c.out, "\n%s\n", c.paint(yellow, "waiting to be worked on: "+clip(safeLine(m.PlainText()), 200)))
+		fmt.Fprintf(c.out, "\n%s\n", c.paint(yellow, "waiting to be worked on: "+brief.Clip(safeLine(m.PlainText()), 200)))
 	}
 	if len(qs) > 0 {
 		fmt.Fprintln(c.out, "\n"+c.paint(yellow, "waits for a person:"))

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/brief"
 	"github.com/strandline-dev/strandline/meter"
 )
 
@@ -131,7 +132,7 @@ func (c *cli) statsLine(key string, d app.Done, most int64) {
 	if d.Cost.USD != nil {
 		cost = fmt.Sprintf("$%.4f", *d.Cost.USD)
 	}
-	key = clip(safeLine(key), 32)
+	key = brief.Clip(safeLine(key), 32)
 	key += strings.Repeat(" ", max(32-utf8.RuneCountInString(key), 0))
 	fmt.Fprintf(c.out, "%s %8d %5d %5d %5d %9s %9s %9s %7s %7s%s\n", key, d.Sessions, d.Turns, d.Steps, d.ToolCalls, in, out, cost,
 		seconds(d.ModelMS), seconds(d.ToolMS), barOf(spent(d), most, c.barWidth()))

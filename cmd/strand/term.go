@@ -76,11 +76,3 @@ func hostile(r rune) bool {
 
 // safeLine is safe for a text that has to stay on one line.
 func safeLine(s string) string { return oneLine(safe(s)) }
-
-// clip shortens s to n signs.
-func clip(s string, n int) string {
-	if r := []rune(s); len(r) > n {
-		return string(r[:n-1]) + "…"
-	}
-	return s
-}
