@@ -89,6 +89,7 @@ func Run(ctx context.Context, opt Options) (err error) {
 		{"load and fork", r.histories},
 		{"step and pack", r.sizes},
 		{"steps", r.steps},
+		{"steps that are told", r.told},
 		{"idle session", r.idle},
 		{"start", r.starts},
 		{"lists", r.lists},

@@ -10,6 +10,7 @@ import (
 	"github.com/strandline-dev/strandline/llm"
 	"github.com/strandline-dev/strandline/message"
 	"github.com/strandline-dev/strandline/session"
+	"github.com/strandline-dev/strandline/telemetry"
 	"github.com/strandline-dev/strandline/tool"
 )
 
@@ -22,15 +23,32 @@ func (held) Saved() error                    { return nil }
 func (held) Full() bool                      { return false }
 func (h held) Dispose(context.Context) error { h.s.Dispose(); return nil }
 
-type inMemory struct{ agent.Sessions }
+// Durable says that all of the session is synced.
+func (h held) Durable() (session.Seq, <-chan struct{}) {
+	for {
+		n := h.s.Len()
+		if more, grown, err := h.s.From(n); err != nil || len(more) == 0 {
+			return n, grown
+		}
+	}
+}
 
-func (inMemory) Create(_ context.Context, h session.Header, seed session.Seed) (agent.Handle, error) {
+type inMemory struct {
+	agent.Sessions
+	told *telemetry.Telemetry // follows what is created; nil: nobody does
+}
+
+func (m inMemory) Create(_ context.Context, h session.Header, seed session.Seed) (agent.Handle, error) {
 	reg, err := session.NewRegistry(agent.Kinds())
 	if err != nil {
 		return nil, err
 	}
 	s, err := session.New(h, seed, session.Env{Registry: reg, Now: now})
-	return held{s}, err
+	if err != nil {
+		return nil, err
+	}
+	m.told.Follow(s, held{s})
+	return held{s}, nil
 }
 
 // instant is a model that answers at once and asks for a tool as long as steps are left.
@@ -50,56 +68,70 @@ func (m *instant) Stream(context.Context, llm.Request) iter.Seq2[llm.Chunk, erro
 	}
 }
 
-// steps measures the loop's own cost of a step with one tool call over histories of growing length: no sync,
-// a model and a tool that answer at once.
-func (r *run) steps(ctx context.Context) error {
+// looper is an agent with a model and a tool that answer at once, in a session without a store.
+type looper struct {
+	agents *agent.Agents
+	a      *agent.Agent
+	model  *instant
+}
+
+func (r *run) looper(ctx context.Context, log session.Events, told *telemetry.Telemetry) (*looper, error) {
 	look, err := tool.NewSet(tool.Definition{
 		Name: "look", ReadOnly: true,
 		Run: func(context.Context, tool.Call) (tool.Result, error) { return tool.Text("seen"), nil },
 	})
 	if err != nil {
+		return nil, err
+	}
+	l := &looper{model: &instant{}}
+	l.agents, err = agent.New(agent.Options{
+		Sessions: inMemory{told: told}, Models: l.model, Default: agent.Route{Provider: "bench", Model: "bench"}, Policy: tool.PolicyYolo,
+		Equip:    func(context.Context, *session.Session) (agent.Kit, error) { return agent.Kit{Tools: look}, nil },
+		MaxSteps: 1 << 30, MaxTurnTokens: -1,
+		Now: time.Now, NewID: func() string { return string(r.id()) }, Rand: func() float64 { return 0 },
+		Sleep: func(context.Context, time.Duration) error { return nil },
+	})
+	if err != nil {
+		return nil, err
+	}
+	if l.a, err = l.agents.Create(ctx, agent.Spec{Header: r.header(), Seed: session.Seed{Prefix: log}}); err != nil {
+		return nil, err
+	}
+	return l, l.turn(ctx, 1) // the first request of a life reads the surface
+}
+
+// turn works through a turn of so many steps, with one tool call each.
+func (l *looper) turn(ctx context.Context, steps int) error {
+	l.model.left = steps
+	if _, err := l.a.Followup(ctx, agent.Text("go")); err != nil {
 		return err
 	}
+	return l.a.WhenIdle(ctx)
+}
+
+// turnSteps is how many steps a measured turn has.
+const turnSteps = 500
+
+// steps measures the loop's own cost of a step with one tool call over histories of growing length: no sync,
+// a model and a tool that answer at once.
+func (r *run) steps(ctx context.Context) error {
 	for _, size := range r.Sizes {
-		model := &instant{}
-		agents, err := agent.New(agent.Options{
-			Sessions: inMemory{}, Models: model, Default: agent.Route{Provider: "bench", Model: "bench"}, Policy: tool.PolicyYolo,
-			Equip:    func(context.Context, *session.Session) (agent.Kit, error) { return agent.Kit{Tools: look}, nil },
-			MaxSteps: 1 << 30, MaxTurnTokens: -1,
-			Now: time.Now, NewID: func() string { return string(r.id()) }, Rand: func() float64 { return 0 },
-			Sleep: func(context.Context, time.Duration) error { return nil },
-		})
-		if err != nil {
-			return err
-		}
 		var log session.Events
 		for n := 1; len(log) < size; n++ {
 			log = append(log, Events(n)...)
 		}
-		a, err := agents.Create(ctx, agent.Spec{Header: r.header(), Seed: session.Seed{Prefix: log}})
+		l, err := r.looper(ctx, log, nil)
 		if err != nil {
 			return err
 		}
-		turn := func(steps int) (time.Duration, error) {
-			model.left = steps
-			begin := time.Now()
-			if _, err := a.Followup(ctx, agent.Text("go")); err != nil {
-				return 0, err
-			}
-			return time.Since(begin), a.WhenIdle(ctx)
-		}
-		if _, err := turn(1); err != nil { // the first request of a life reads the surface
-			return err
-		}
-		const steps = 500
 		begin := time.Now()
-		if _, err := turn(steps); err != nil {
+		if err := l.turn(ctx, turnSteps); err != nil {
 			return err
 		}
 		took := time.Since(begin)
-		r.emit(Row{Work: "loop overhead per step", Size: size, Value: ms(took) / steps, Unit: "ms",
-			Note: fmt.Sprintf("one tool call, no sync; the view has %d messages", a.Session().State().SurfaceLen())})
-		if err := agents.Close(ctx); err != nil {
+		r.emit(Row{Work: "loop overhead per step", Size: size, Value: ms(took) / turnSteps, Unit: "ms",
+			Note: fmt.Sprintf("one tool call, no sync; the view has %d messages", l.a.Session().State().SurfaceLen())})
+		if err := l.agents.Close(ctx); err != nil {
 			return err
 		}
 	}
