@@ -38,7 +38,7 @@ type Row struct {
 type Options struct {
 	Dir   string // where to work; a directory of its own is made there and removed
 	Sizes []int  // lengths of histories, in events; nil: 1k, 10k, 100k
-	Turns int    // turns per append measurement; 0: 200
+	Turns int    // turns per append measurement, and steps of a turn that is told; 0: 200
 	// Sessions are the sizes of the stores that are listed; nil: 1k, 10k. With List nothing else is measured.
 	Sessions []int
 	List     bool

@@ -14,12 +14,8 @@ import (
 	"github.com/strandline-dev/strandline/telemetry"
 )
 
-// toldRounds is how many turns of toldSteps steps are measured of each way; the ways alternate, so that what disturbs one
-// disturbs all.
-const (
-	toldRounds = 5
-	toldSteps  = 200
-)
+// toldRounds is how many turns are measured of each way; the ways alternate, so that what disturbs one disturbs all.
+const toldRounds = 5
 
 // told measures what a step of the loop costs more when a receiver is told of it: one that answers, one that is not there,
 // and one that takes connections and never answers.
@@ -76,7 +72,7 @@ func (r *run) told(ctx context.Context) (err error) {
 	for range toldRounds {
 		for _, w := range ways {
 			begin := time.Now()
-			if err := w.l.turn(ctx, toldSteps); err != nil {
+			if err := w.l.turn(ctx, r.Turns); err != nil {
 				return err
 			}
 			w.took = append(w.took, time.Since(begin))
@@ -85,8 +81,8 @@ func (r *run) told(ctx context.Context) (err error) {
 	var raw float64
 	for _, w := range ways {
 		slices.Sort(w.took)
-		row := Row{Work: "step, telemetry " + w.what, Value: ms(w.took[toldRounds/2]) / toldSteps, Unit: "ms", Raw: raw,
-			Note: fmt.Sprintf("the median of %d turns of %d steps", toldRounds, toldSteps)}
+		row := Row{Work: "step, telemetry " + w.what, Value: ms(w.took[toldRounds/2]) / r.Turns, Unit: "ms", Raw: raw,
+			Note: fmt.Sprintf("the median of %d turns of %d steps", toldRounds, r.Turns)}
 		if err := w.l.agents.Close(ctx); err != nil {
 			return err
 		}
