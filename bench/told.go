@@ -81,7 +81,7 @@ func (r *run) told(ctx context.Context) (err error) {
 	var raw float64
 	for _, w := range ways {
 		slices.Sort(w.took)
-		row := Row{Work: "step, telemetry " + w.what, Value: ms(w.took[toldRounds/2]) / r.Turns, Unit: "ms", Raw: raw,
+		row := Row{Work: "step, telemetry " + w.what, Value: ms(w.took[toldRounds/2]) / float64(r.Turns), Unit: "ms", Raw: raw,
 			Note: fmt.Sprintf("the median of %d turns of %d steps", toldRounds, r.Turns)}
 		if err := w.l.agents.Close(ctx); err != nil {
 			return err
