@@ -89,7 +89,7 @@ func TestRepairScale(t *testing.T) {
 			lists.Store(0)
 			start := time.Now()
 			rep := must[store.Repair](t)(s.Repair(t.Context(), subject, false))
-			if lists.Load() > 20 {
+			if lists.Load() > int64(20+n/200) { // new segments come in lots of a thousand
 				t.Errorf("the directory was listed %d times", lists.Load())
 			}
 			t.Logf("%d segments: %v, %d lost, %d written, %d kept", n, time.Since(start).Round(time.Millisecond), store.Records(rep.Lost), len(rep.Written), len(rep.Kept))
