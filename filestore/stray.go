@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -216,12 +217,16 @@ func (m *mend) each(ctx context.Context, path string, take func(raw *record.Raw,
 			return err
 		case tok == record.Good:
 			take(&r.Raw, r.At, false)
-		case r.Bad.LF && r.Bad.Kind != record.Long:
+		case r.Bad.Kind != record.Long:
 			line := make([]byte, r.Bad.Bytes)
 			if _, err := f.ReadAt(line, r.Bad.Offset); err != nil && err != io.EOF {
 				return err
 			}
-			record.Embedded(line, func(raw *record.Raw) { take(raw, r.Bad.Offset, true) })
+			record.Embedded(line, func(raw *record.Raw) { // what the file ends with was not written whole, unless something stands where its line ended
+				if r.Bad.LF || !bytes.HasSuffix(line, raw.Line()) {
+					take(raw, r.Bad.Offset, true)
+				}
+			})
 		}
 	}
 }

@@ -195,10 +195,9 @@ var collecting = scenario{name: "collect", block: 8 << 10, stored: 12,
 		return session.None, err
 	},
 	also: func(ctx context.Context, s *Store, w wanted) error {
-		if !w.done() {
-			if _, err := s.Collect(ctx, store.CollectOptions{}); err != nil {
-				return fmt.Errorf("the next collect: %w", err)
-			}
+		// Also behind one that came to its end: a loss of power may bring litter back, whose removal nobody waits for.
+		if _, err := s.Collect(ctx, store.CollectOptions{}); err != nil {
+			return fmt.Errorf("the next collect: %w", err)
 		}
 		n := 0
 		if err := s.EachBlob(ctx, func(string, int64) error { n++; return nil }); err != nil || n != 1 {

@@ -53,6 +53,7 @@ type soaked struct {
 	where  string   // sessions or trash
 	events []string // lines of show --events; only ever grows
 	torn   bool     // its last segment ends in what is no record; the next life passes over it
+	shared int      // while it was in the trash others were repaired, of which it may have begun with so many events that are lost now
 }
 
 // deed is one command at work.
@@ -216,6 +217,9 @@ func (s *soak) endTail(d *deed) {
 		return
 	}
 	for i, l := range d.proc.seen {
+		if i == len(k.events) && k.where == "trash" { // written just before it went there; it has to be there when it comes back
+			k.events = append(k.events, l)
+		}
 		if i >= len(k.events) || l != k.events[i] {
 			s.t.Errorf("tail of %s told as line %d\n%s\nwhich is not the log", d.id, i, clip(l))
 			return
@@ -336,10 +340,19 @@ func (s *soak) acknowledged(d *deed) {
 // look reads a healthy session: it begins with all that was ever seen of it, and its view is legal.
 func (s *soak) look(id string) {
 	k := s.known[id]
+	if k.shared > 0 {
+		s.remains(id, 0, k.shared)
+		k.shared, k.events = 0, nil
+	}
 	r := s.strand("show", id, "--events")
 	got := strings.Split(strings.TrimSuffix(r.out, "\n"), "\n")
 	if r.code != 0 || len(got) < len(k.events) || !slices.Equal(got[:min(len(k.events), len(got))], k.events) {
-		s.t.Errorf("%s had %d events, and now %d: %v", id, len(k.events), len(got), r)
+		at := 0
+		for at < min(len(k.events), len(got)) && k.events[at] == got[at] {
+			at++
+		}
+		s.t.Errorf("%s had %d events, and now %d, which differ from line %d on: %s\n%s\n%s", id, len(k.events), len(got), at,
+			clip(strings.Join(k.events[at:min(at+1, len(k.events))], "")), clip(strings.Join(got[at:min(at+1, len(got))], "")), clip(r.err))
 		return
 	}
 	k.events = got
@@ -467,6 +480,9 @@ func (s *soak) hurt() {
 		}
 		s.remains(other, 0, len(before)+1)
 		s.relearn(other)
+	}
+	for _, other := range s.ids("trash") { // they may have begun with what is lost now: looked at when they come back
+		s.known[other].shared += len(before) + 1
 	}
 	s.observe(nil)
 }
