@@ -126,7 +126,7 @@ func TestCountsAgree(t *testing.T) {
 	if mine, _, _ := strings.Cut(shown[silent], `"tree"`); strings.Contains(mine, `Ms"`) {
 		t.Errorf("a time that nobody measured is told: %s", mine)
 	}
-	if out := p.strand(0, "show", id, "--stat").out; !strings.Contains(out, "\nwork         7 steps, 3 tool calls; model 0.") {
+	if out := p.strand(0, "show", id, "--stat").out; !strings.Contains(out, "\nwork         7 steps, 3 tool calls; model ") { // how long depends on the machine
 		t.Errorf("%s", out)
 	}
 	index := filepath.Join(p.store, "index.db")
