@@ -91,6 +91,7 @@ func (s *Store) Traces(ctx context.Context) (store.Traces, error) {
 	for _, name := range []string{"sessions", "live"} { // before what is in them is listed
 		info, err := s.fs.Stat(s.path(name))
 		if errors.Is(err, fs.ErrNotExist) {
+			told = told && name == "sessions" // without live/ nobody is announced, who lost it while he writes for one
 			nums = append(nums, 0, 0)
 			continue
 		}
@@ -98,7 +99,8 @@ func (s *Store) Traces(ctx context.Context) (store.Traces, error) {
 			return t, err
 		}
 		inode, changed, ok := vfs.Identity(info)
-		told = told && ok && info.IsDir() && now.Sub(time.Unix(0, changed)) >= settled // a link tells nothing of what is behind it
+		// A link tells nothing of what is behind it, nor does live/ tell anything if its owner cannot write there.
+		told = told && ok && info.IsDir() && info.Mode().Perm()&0o200 != 0 && now.Sub(time.Unix(0, changed)) >= settled
 		nums = append(nums, inode, changed)
 	}
 	live, err := s.announced()

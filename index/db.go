@@ -220,18 +220,15 @@ func (x *Index) trouble(err error) {
 }
 
 // readOnly reports whether the file at path cannot be written because nothing there can. SQLite, which wants to make files
-// beside it, says only that it cannot open it.
+// beside it, says only that it cannot open it. Nothing is opened: to close it would drop the locks that this process has on the
+// file by another Index.
 func readOnly(path string) bool {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		if f, err = os.CreateTemp(filepath.Dir(path), ".index-*"); err == nil {
-			os.Remove(f.Name())
+	for _, name := range []string{path, filepath.Dir(path)} {
+		if err := writable(name); errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+			return true
 		}
 	}
-	if err == nil {
-		f.Close()
-	}
-	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)
+	return false
 }
 
 // maxThrown is how often the file is begun anew, in the life of an Index: a medium that spoils it is left alone.
@@ -309,31 +306,37 @@ func (x *Index) load(ctx context.Context) error {
 }
 
 func (x *Index) readHeads(ctx context.Context) error {
-	for try := 0; ; try++ {
-		v, err := dataVersion(ctx, x.db)
-		if err != nil || v == x.loaded {
-			return err
-		}
-		heads, t, packed, err := readPack(ctx, x.db)
-		if err == nil && !packed {
-			heads, err = readEach(ctx, x.db)
-		}
-		if err != nil {
-			return err
-		}
-		now, err := dataVersion(ctx, x.db)
-		if err != nil {
-			return err
-		}
-		if now != v { // another process has written meanwhile: this is of two minds
-			if t = nil; try < 3 {
-				continue
-			}
-		}
-		x.forgetAll()
-		x.shelf.heads, x.loaded, x.trusted = heads, v, t
-		return nil
+	v, err := dataVersion(ctx, x.db)
+	if err != nil || v == x.loaded {
+		return err
 	}
+	var heads map[session.ID]head
+	var t *trust
+	if err := x.reading(ctx, func(tx *sql.Tx) (err error) {
+		var packed bool
+		if v, err = dataVersion(ctx, tx); err == nil {
+			heads, t, packed, err = readPack(ctx, tx)
+		}
+		if err == nil && !packed {
+			heads, err = readEach(ctx, tx)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	x.forgetAll()
+	x.shelf.heads, x.loaded, x.trusted = heads, v, t
+	return nil
+}
+
+// reading runs f in a transaction that sees the file as it is at one moment. The caller holds mu, and db is open.
+func (x *Index) reading(ctx context.Context, f func(tx *sql.Tx) error) error {
+	tx, err := x.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	return f(tx)
 }
 
 // dataVersion changes with what other connections write.
@@ -342,7 +345,7 @@ func dataVersion(ctx context.Context, q querier) (v int64, err error) {
 }
 
 // readEach reads the heads from their rows.
-func readEach(ctx context.Context, db *sql.DB) (map[session.ID]head, error) {
+func readEach(ctx context.Context, db reads) (map[session.ID]head, error) {
 	rows, err := db.QueryContext(ctx, "SELECT id, head FROM heads")
 	if err != nil {
 		return nil, err
@@ -362,6 +365,11 @@ func readEach(ctx context.Context, db *sql.DB) (map[session.ID]head, error) {
 		heads[key] = h
 	}
 	return heads, rows.Err()
+}
+
+// reads is a querier that is asked for many rows.
+type reads interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
 // querier is a database or a transaction.

@@ -3,6 +3,7 @@ package index
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"maps"
 	"slices"
@@ -108,12 +109,13 @@ func (x *Index) writtenHours(ctx context.Context, id session.ID, f Facts) (out h
 	if _, unwritten := x.kept[id]; unwritten || x.db == nil {
 		return nil, false
 	}
-	err := func() error {
-		_, b, found, err := readRow(ctx, x.db, id)
+	// The row and the sum in it are of one moment with what it sums up: another process may write in between.
+	err := x.reading(ctx, func(tx *sql.Tx) error {
+		_, b, found, err := readRow(ctx, tx, id)
 		if err != nil || !found || !sameFacts(b.Facts, &f) {
 			return err
 		}
-		rows, err := x.db.QueryContext(ctx, "SELECT data FROM hours WHERE id = ?", string(id))
+		rows, err := tx.QueryContext(ctx, "SELECT data FROM hours WHERE id = ?", string(id))
 		if err != nil {
 			return err
 		}
@@ -140,7 +142,7 @@ func (x *Index) writtenHours(ctx context.Context, id session.ID, f Facts) (out h
 		}
 		ok = true
 		return nil
-	}()
+	})
 	if err != nil && !errors.Is(err, context.Cause(ctx)) {
 		x.trouble(err)
 	}

@@ -17,7 +17,7 @@
 //	index.go    Open, Close, what an Index holds
 //	facts.go    what is known of one log: a fold that can go on where it stopped
 //	row.go      how a session is written down, and proves itself
-//	db.go       the file: schema, opening, throwing away, transactions
+//	db.go       the file: schema, opening, throwing away, transactions (access_*.go: may it be written)
 //	shelf.go    what every list reads of all sessions, in order
 //	pack.go     the shelf in the file, for the next process
 //	look.go     what changed: marks against rows

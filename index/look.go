@@ -168,11 +168,11 @@ func (x *Index) lookAtAll(ctx context.Context, progress Progress) (sight, error)
 	x.looking.Lock()
 	defer x.looking.Unlock()
 	x.mu.Lock()
+	x.ready(ctx) // memory begins anew with a file that is opened
 	var err error
 	if x.trusted == nil { // else memory has seen more than what another process wrote down
 		err = x.load(ctx)
 	}
-	x.ready(ctx)
 	s := sight{heads: maps.Clone(x.shelf.heads), held: map[session.ID]bool{}, owner: map[session.ID]*store.Holder{}}
 	if s.heads == nil {
 		s.heads = map[session.ID]head{}

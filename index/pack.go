@@ -95,8 +95,9 @@ func cross(ctx context.Context, tx *sql.Tx, ids []session.ID) error {
 	return nil
 }
 
-// readPack returns the heads as the file has them, and its trust, nil if there is none. ok is false if there is no pack.
-func readPack(ctx context.Context, db *sql.DB) (heads map[session.ID]head, t *trust, ok bool, err error) {
+// readPack returns the heads as the file has them, and its trust, nil if there is none. ok is false if there is no pack. It reads
+// more than once: db is a transaction, or another process packs in between, and what is right looks damaged.
+func readPack(ctx context.Context, db reads) (heads map[session.ID]head, t *trust, ok bool, err error) {
 	blobs := map[int][]byte{}
 	rows, err := db.QueryContext(ctx, "SELECT n, data FROM looked")
 	if err != nil {
