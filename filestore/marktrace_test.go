@@ -27,7 +27,7 @@ func TestLeftTraces(t *testing.T) {
 	s := must[*Store](t)(Open(root, Options{FS: fsys, Rand: rand.Reader, Now: func() time.Time { return time.Now().Add(later) }}))
 	defer s.Close()
 	traces := func() store.Traces { return must[store.Traces](t)(s.Traces(t.Context())) }
-	if tr := traces(); tr.Stamp == "" || len(tr.Held) > 0 { // of no store at all
+	if tr := traces(); tr.Stamp != "" || len(tr.Held) > 0 { // no store at all: nobody is announced
 		t.Error(tr)
 	}
 	newStored(t, s, "session-one", 3)
