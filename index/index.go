@@ -81,6 +81,9 @@ type Index struct {
 	kept   map[session.ID]body  // of sessions that are not in the file as they are on the shelf
 	bodies map[session.ID]shown // of those that were shown, as they are in the file
 
+	looks int64                // begun
+	seen  map[session.ID]int64 // the last look that found a session changed
+
 	trusted    *trust // nil: all sessions have to be looked at
 	refreshing bool   // that is done in the background
 	work       sync.WaitGroup
@@ -98,7 +101,7 @@ type Index struct {
 
 // Open returns the index of a store. It neither reads nor writes: the file is opened, or made, when it is needed.
 func Open(opt Options) *Index {
-	x := &Index{opt: opt, kind: kindOf(opt.Registry), busyMS: busyMS, shares: shares{stride: stride}, kept: map[session.ID]body{}}
+	x := &Index{opt: opt, kind: kindOf(opt.Registry), busyMS: busyMS, shares: shares{stride: stride}, kept: map[session.ID]body{}, seen: map[session.ID]int64{}}
 	x.living, x.end = context.WithCancel(context.Background())
 	return x
 }

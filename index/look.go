@@ -32,6 +32,7 @@ type sight struct {
 type finding struct {
 	mark store.Mark
 	base string // the stamp that it was compared with
+	look int64  // of this process, in which that was
 	stat store.Stat
 	gone bool
 }
@@ -155,12 +156,13 @@ func (x *Index) recheck(ctx context.Context, s *sight, ids []session.ID) (hot ma
 	if x.trusted != nil {
 		suspect = x.trusted.hot
 	}
+	n := x.begin()
 	x.mu.Unlock()
 	marks, err := x.marks(ctx, ids, known)
 	if err != nil {
 		return nil, err
 	}
-	return hot, x.follow(ctx, s, marks, known, suspect, hot, nil)
+	return hot, x.follow(ctx, s, n, marks, known, suspect, hot, nil)
 }
 
 // lookAtAll compares the index with the store and reads again the ends of the sessions that changed.
@@ -181,7 +183,7 @@ func (x *Index) lookAtAll(ctx context.Context, progress Progress) (sight, error)
 	if x.trusted != nil {
 		suspect = x.trusted.hot
 	}
-	life := x.life
+	life, n := x.life, x.begin()
 	x.mu.Unlock()
 	if err != nil {
 		return sight{}, err
@@ -200,7 +202,7 @@ func (x *Index) lookAtAll(ctx context.Context, progress Progress) (sight, error)
 	if err != nil {
 		return sight{}, err
 	}
-	if err := x.follow(ctx, &s, marks, s.heads, suspect, next.hot, progress); err != nil {
+	if err := x.follow(ctx, &s, n, marks, s.heads, suspect, next.hot, progress); err != nil {
 		return sight{}, err
 	}
 	x.mu.Lock()
@@ -220,8 +222,8 @@ func (x *Index) lookAtAll(ctx context.Context, progress Progress) (sight, error)
 }
 
 // follow reads again the ends of the sessions whose marks are not as known, or that are suspect. It takes out those that are
-// known and are not there, and tells which are hot. Where s has heads, it brings them up to that.
-func (x *Index) follow(ctx context.Context, s *sight, marks []store.Mark, known map[session.ID]head, suspect, hot map[session.ID]bool, progress Progress) error {
+// known and are not there, and tells which are hot. Where s has heads, it brings them up to that. The marks are of look n.
+func (x *Index) follow(ctx context.Context, s *sight, n int64, marks []store.Mark, known map[session.ID]head, suspect, hot map[session.ID]bool, progress Progress) error {
 	var changed []finding
 	here := make(map[session.ID]bool, len(marks))
 	for _, m := range marks {
@@ -233,7 +235,7 @@ func (x *Index) follow(ctx context.Context, s *sight, marks []store.Mark, known 
 			hot[m.ID] = true
 		}
 		if h, ok := known[m.ID]; !ok || m.Stamp == "" || m.Stamp != h.mark.Stamp || suspect[m.ID] && !m.Held {
-			changed = append(changed, finding{mark: m, base: h.mark.Stamp})
+			changed = append(changed, finding{mark: m, base: h.mark.Stamp, look: n})
 		}
 	}
 	var gone []session.ID
@@ -274,6 +276,12 @@ func (x *Index) follow(ctx context.Context, s *sight, marks []store.Mark, known 
 	}
 	x.drop(ctx, gone)
 	return context.Cause(ctx)
+}
+
+// begin numbers a look, before it looks. The caller holds mu.
+func (x *Index) begin() int64 {
+	x.looks++
+	return x.looks
 }
 
 // marks looks at sessions from outside; nil: at all.
@@ -332,6 +340,15 @@ func (x *Index) saw(ctx context.Context, found []finding) map[session.ID]head {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	heads := make(map[session.ID]head, len(found))
+	found = slices.DeleteFunc(slices.Clone(found), func(f finding) bool {
+		id := f.mark.ID
+		if h, ok := x.shelf.heads[id]; ok && f.look < x.seen[id] { // a look that began later is through already
+			heads[id] = h
+			return true
+		}
+		x.seen[id] = f.look
+		return false
+	})
 	bodies := make(map[session.ID]body, len(found))
 	merge := func(f finding, was head, old body) (head, body) {
 		b := old
@@ -457,13 +474,13 @@ func (x *Index) remember(id session.ID, sum uint64, b body) {
 // fresh reads the end of one session.
 func (x *Index) fresh(ctx context.Context, id session.ID) (b body, ok bool, err error) {
 	x.mu.Lock()
-	known := map[session.ID]head{id: x.shelf.heads[id]}
+	known, n := map[session.ID]head{id: x.shelf.heads[id]}, x.begin()
 	x.mu.Unlock()
 	marks, err := x.marks(ctx, []session.ID{id}, known)
 	if err != nil || len(marks) == 0 {
 		return b, false, err
 	}
-	found, err := x.stats(ctx, []finding{{mark: marks[0], base: known[id].mark.Stamp}})
+	found, err := x.stats(ctx, []finding{{mark: marks[0], base: known[id].mark.Stamp, look: n}})
 	if err != nil || found[0].gone {
 		return b, false, err
 	}

@@ -361,3 +361,42 @@ func TestCommitAfterALaterLook(t *testing.T) {
 	}
 	w.same(x, Query{})
 }
+
+// A look that began earlier and comes later, as one in the background may, does not overwrite what was seen since.
+func TestOvertakenLook(t *testing.T) {
+	w := newWorld(t, 46)
+	for i := range 3 {
+		w.create(session.ID(fmt.Sprintf("session-%04d", i)), 2)
+	}
+	x := w.index(w.path())
+	w.same(x, Query{})
+	ctx, id := t.Context(), session.ID("session-0000")
+	x.mu.Lock()
+	known, n := map[session.ID]head{id: x.shelf.heads[id]}, x.begin()
+	x.mu.Unlock()
+	w.grow(id, 1)
+	marks, err := x.marks(ctx, []session.ID{id}, known)
+	w.ok(err)
+	slow, err := x.stats(ctx, []finding{{mark: marks[0], base: known[id].mark.Stamp, look: n}})
+	w.ok(err)
+	w.grow(id, 2)
+	if _, _, err := x.fresh(ctx, id); err != nil { // another one looks
+		t.Fatal(err)
+	}
+	want := w.now(x, id)
+	if got := x.saw(ctx, slow)[id]; got != want || w.now(x, id) != want {
+		t.Errorf("%+v, and on the shelf %+v; want %+v", got, w.now(x, id), want)
+	}
+	w.same(x, Query{})
+}
+
+// now returns what the shelf has of a session.
+func (w *world) now(x *Index, id session.ID) head {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	h, ok := x.shelf.heads[id]
+	if !ok {
+		w.t.Fatalf("%s is not on the shelf", id)
+	}
+	return h
+}
