@@ -8,10 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -31,6 +33,9 @@ const raceVar = "STRANDLINE_RACE_COMMAND"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if signal.Ignored(syscall.SIGHUP) { // under nohup: a child would inherit that, and what is tested is not that
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "strand-test-")
 		if err != nil {
