@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -73,7 +74,7 @@ func TestMain(m *testing.M) {
 //	spoil DIR            changes a byte in the middle of the first file of DIR
 //	kinds TYPE..         the last stdout, of stream-json or --events, begins with these types
 func TestScripts(t *testing.T) {
-	seals := map[string]string{}
+	var seals sync.Map // by directory: scripts run side by side
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata",
 		UpdateScripts: *update,
@@ -116,11 +117,12 @@ func TestScripts(t *testing.T) {
 				ts.Setenv(args[0], m)
 			},
 			"seal": func(ts *testscript.TestScript, neg bool, args []string) {
-				seals[ts.MkAbs(args[0])] = tree(ts, ts.MkAbs(args[0]))
+				seals.Store(ts.MkAbs(args[0]), tree(ts, ts.MkAbs(args[0])))
 			},
 			"sealed": func(ts *testscript.TestScript, neg bool, args []string) {
 				dir := ts.MkAbs(args[0])
-				if d := cmp.Diff(seals[dir], tree(ts, dir)); d != "" {
+				was, _ := seals.Load(dir)
+				if d := cmp.Diff(was, any(tree(ts, dir))); d != "" {
 					ts.Fatalf("%s has changed:\n%s", args[0], d)
 				}
 			},
