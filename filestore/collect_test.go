@@ -373,3 +373,18 @@ func TestNothingBeyondLinks(t *testing.T) {
 		})
 	}
 }
+
+// The root of a store may be a link to a directory: what is left in it is swept as in any other.
+func TestCollectThroughALinkedRoot(t *testing.T) {
+	root := t.TempDir()
+	newStored(t, openStore(t, root, nil), subject, 2)
+	litter := filepath.Join(root, newStore+"x")
+	link := filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(os.WriteFile(litter, nil, 0o600), os.Symlink(root, link)); err != nil {
+		t.Fatal(err)
+	}
+	must[store.Collected](t)(openStore(t, link, nil).Collect(t.Context(), store.CollectOptions{}))
+	if _, err := os.Lstat(litter); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what a dead maker of the store left is there: %v", err)
+	}
+}

@@ -214,7 +214,7 @@ func (w *sweeper) each(ctx context.Context, dir string, f func(name string) erro
 
 // list returns the names in dir that begin with prefix; none if there is no such directory, it cannot be read, or it is a link.
 func (w *sweeper) list(dir, prefix string) ([]string, error) {
-	if info, err := w.s.fs.Stat(dir); err != nil || !info.IsDir() {
+	if info, err := w.s.fs.Stat(dir); dir != w.s.root && (err != nil || !info.IsDir()) { // the root may be a link
 		return nil, w.tolerated(err)
 	}
 	list, err := w.s.fs.ReadDir(dir)
