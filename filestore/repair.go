@@ -159,10 +159,15 @@ func (r *repair) run(ctx context.Context, dryRun bool) error {
 	return err
 }
 
-// examine reads the whole log, in which nothing is trusted.
+// examine reads the whole log, in which nothing is trusted. What is gone when it is opened was moved to the trash, or back, or
+// joined, unless it is gone for good.
 func (r *repair) examine(ctx context.Context, h session.Header, check func(*record.Raw) (string, error), kin []relative) (*logScan, error) {
-	l := &logScan{hdr: h, synced: session.None, check: check, certain: true, laid: r.laid}
-	err := r.s.scanBody(ctx, l, r.dir)
+	var l *logScan
+	var err error
+	for try := 0; try == 0 || errors.Is(err, fs.ErrNotExist) && try <= 10; try++ {
+		l = &logScan{hdr: h, synced: session.None, check: check, certain: try == 10, laid: r.laid}
+		err = r.s.scanBody(ctx, l, r.dir)
+	}
 	if err == nil && l.unsupported != "" {
 		err = &store.UnsupportedError{ID: r.id, Detail: l.unsupported}
 	}

@@ -2,6 +2,8 @@ package filestore
 
 import (
 	"errors"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/strandline-dev/strandline/store"
@@ -64,4 +66,39 @@ func TestTrashedUnderAnOpener(t *testing.T) {
 	}
 	log, _ := readEvents(t, other, subject)
 	wantEvents(t, log, events(0, 3))
+}
+
+// What a fork begins with is moved to the trash, or back, while the fork is repaired: that is no damage.
+func TestRepairWhileTheParentMoves(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		root := t.TempDir()
+		other := openStore(t, root, nil)
+		newStored(t, other, subject, 6)
+		h, err := childHeader(t.Context(), other, testHeader(subject), "child", 3)
+		if err == nil {
+			err = other.CreateFork(t.Context(), h, by("fork", 4, 1))
+		}
+		move, where := other.Trash, "sessions"
+		if back && err == nil {
+			err = other.Trash(t.Context(), subject)
+			move, where = other.Restore, "trash"
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		moved := false
+		s := openStore(t, root, vfs.Around(unsynced, func(c *vfs.Call, do func() error) error {
+			if !moved && c.Op == vfs.OpOpen && strings.HasPrefix(c.Name, filepath.Join(root, where, string(subject))) && strings.HasSuffix(c.Name, segSuffix) {
+				moved = true
+				if err := move(t.Context(), subject); err != nil {
+					t.Error(err)
+				}
+			}
+			return do()
+		}))
+		rep, err := s.Repair(t.Context(), "child", false)
+		if err != nil || len(rep.Damage) > 0 || !moved {
+			t.Errorf("from %s: %v, %+v (moved: %v)", where, err, rep, moved)
+		}
+	}
 }
