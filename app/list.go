@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -118,7 +119,9 @@ func (a *App) List(ctx context.Context, q ListQuery) (List, error) {
 			return context.Cause(ctx)
 		})
 	}
-	return out, g.Wait()
+	err = g.Wait()
+	out.Rows = slices.DeleteFunc(out.Rows, func(r Row) bool { return r.ID == "" })
+	return out, err
 }
 
 // idx returns the index. An App that was not made by Open has one in memory, for the moment.
@@ -129,7 +132,7 @@ func (a *App) idx() *index.Index {
 	return a.index
 }
 
-// row makes a row. The log is folded if a turn is open: who waits for what, and whether somebody works, is in no index; and
+// row makes a row; none, without an id, if the session is gone meanwhile. The log is folded if a turn is open: who waits for what, and whether somebody works, is in no index; and
 // if somebody writes it at this moment, for who it is and what is there belong together.
 func (a *App) row(ctx context.Context, in index.Row) Row {
 	h := in.Header
@@ -161,6 +164,9 @@ func (a *App) row(ctx context.Context, in index.Row) Row {
 		}
 	}
 	ins, err := a.Inspect(ctx, in.ID, nil)
+	if none, ok := errors.AsType[*store.NotFoundError](err); ok && none.ID == string(in.ID) {
+		return Row{}
+	}
 	if err != nil {
 		r.State, r.Reason = store.StateDamaged, err.Error()
 		return r
@@ -180,11 +186,11 @@ func (a *App) row(ctx context.Context, in index.Row) Row {
 	return r
 }
 
-// rowNow is row of a session whose end was read just now.
+// rowNow is row of a session whose end was read just now; none, without an id, if it is gone meanwhile.
 func (a *App) rowNow(ctx context.Context, st store.Stat) Row {
 	in, ok, err := a.idx().Row(ctx, st.ID)
 	if !ok && err == nil {
-		err = &store.NotFoundError{ID: string(st.ID)}
+		return Row{}
 	}
 	if err != nil {
 		in = index.Row{Stat: st}

@@ -103,6 +103,7 @@ func (a *App) last(ctx context.Context, project Project) (session.ID, []Skipped,
 			switch {
 			case context.Cause(ctx) != nil:
 				return "", context.Cause(ctx)
+			case r.ID == "": // it is gone meanwhile
 			case !r.Readable():
 				skipped = append(skipped, Skipped{r.ID, string(r.State)})
 			case !isConversational(r.Kind):

@@ -3,6 +3,7 @@ package index
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -163,6 +164,8 @@ func (x *Index) rows(ctx context.Context, s sight, keys []key, into map[session.
 				b = now
 			} else if ctx.Err() != nil {
 				return context.Cause(ctx)
+			} else if gone(err, k.id) {
+				return nil // to the trash, or for good, since it was looked at
 			} else {
 				b.Bad, b.Reason, b.Facts = store.StateDamaged, err.Error(), nil
 			}
@@ -197,12 +200,20 @@ func (x *Index) Row(ctx context.Context, id session.ID) (r Row, ok bool, err err
 	if err != nil || !ok {
 		return r, false, err
 	}
-	if b, err = x.advance(ctx, id, b); err != nil {
+	if b, err = x.advance(ctx, id, b); gone(err, id) {
+		return r, false, nil
+	} else if err != nil {
 		return r, false, err
 	}
 	r = rowOf(b)
 	r.Held = true
 	return r, true, nil
+}
+
+// gone reports whether err says that session id itself, and not one that it begins with, is not stored any more.
+func gone(err error, id session.ID) bool {
+	none, ok := errors.AsType[*store.NotFoundError](err)
+	return ok && none.ID == string(id)
 }
 
 // rowOf tells what is known of a session.

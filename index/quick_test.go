@@ -390,6 +390,31 @@ func TestOvertakenLook(t *testing.T) {
 	w.same(x, Query{})
 }
 
+// A session that goes to the trash while a list is made is not in it, nor is it called damaged.
+func TestGoneWhileListed(t *testing.T) {
+	w := newWorld(t, 47)
+	for i := range 3 {
+		w.create(session.ID(fmt.Sprintf("session-%04d", i)), 2)
+	}
+	x := w.index(w.path())
+	ctx, id := t.Context(), session.ID("session-0001")
+	s, err := x.lookAtAll(ctx, nil)
+	w.ok(err)
+	var keys []key
+	for id, h := range s.heads {
+		keys = append(keys, key{h.activity, id})
+	}
+	w.ok(w.st.(store.Remover).Trash(ctx, id))
+	rows := map[session.ID]Row{}
+	w.ok(x.rows(ctx, s, keys, rows, nil))
+	if r, ok := rows[id]; ok || len(rows) != len(keys)-1 {
+		t.Errorf("%d rows of %d, and of the one that is gone: %+v", len(rows), len(keys), r)
+	}
+	if r, ok, err := x.Row(ctx, id); ok || err != nil {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // now returns what the shelf has of a session.
 func (w *world) now(x *Index, id session.ID) head {
 	x.mu.Lock()
