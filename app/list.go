@@ -132,8 +132,9 @@ func (a *App) idx() *index.Index {
 	return a.index
 }
 
-// row makes a row; none, without an id, if the session is gone meanwhile. The log is folded if a turn is open: who waits for what, and whether somebody works, is in no index; and
-// if somebody writes it at this moment, for who it is and what is there belong together.
+// row makes a row; none, without an id, if the session is gone meanwhile. The log is folded if a turn is open: who waits for
+// what, and whether somebody works, is in no index; and if somebody writes it at this moment, for who it is and what is there
+// belong together.
 func (a *App) row(ctx context.Context, in index.Row) Row {
 	h := in.Header
 	r := Row{

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/strandline-dev/strandline/session"
@@ -137,7 +136,7 @@ func (s *Store) unsound(ctx context.Context, id session.ID, dir string) (string,
 			}
 		}
 	}
-	if why, err := s.unsoundLog(ctx, id, dir); why != "" || err != nil {
+	if why, err := s.unsoundLog(ctx, id, dir, false); why != "" || err != nil {
 		return why, err
 	}
 	list, err := s.fs.ReadDir(filepath.Join(dir, inheritedDir))
@@ -149,23 +148,24 @@ func (s *Store) unsound(ctx context.Context, id session.ID, dir string) (string,
 		if session.ValidID(owner) != nil {
 			continue
 		}
-		if why, err := s.unsoundLog(ctx, owner, filepath.Join(dir, inheritedDir, e.Name())); why != "" || err != nil {
+		if why, err := s.unsoundLog(ctx, owner, filepath.Join(dir, inheritedDir, e.Name()), true); why != "" || err != nil {
 			return why, err
 		}
 	}
 	return "", nil
 }
 
-func (s *Store) unsoundLog(ctx context.Context, id session.ID, dir string) (string, error) {
+// unsoundLog says what is wrong with the segments of id in dir. part: they are what a purged parent left, which may end anywhere.
+func (s *Store) unsoundLog(ctx context.Context, id session.ID, dir string, part bool) (string, error) {
 	for try := 0; ; try++ {
-		why, err := s.unsoundSegments(ctx, id, dir)
+		why, err := s.unsoundSegments(ctx, id, dir, part)
 		if !errors.Is(err, fs.ErrNotExist) || try == 10 {
 			return why, err
 		}
 	}
 }
 
-func (s *Store) unsoundSegments(ctx context.Context, id session.ID, dir string) (string, error) {
+func (s *Store) unsoundSegments(ctx context.Context, id session.ID, dir string, part bool) (string, error) {
 	names, err := s.segmentNames(dir)
 	if err != nil {
 		return "", err
@@ -198,14 +198,14 @@ func (s *Store) unsoundSegments(ctx context.Context, id session.ID, dir string) 
 				return fmt.Sprintf("%s at byte %d: %s", sc.path, it.bad.Offset, it.describe()), nil
 			}
 		}
-		if limit == session.None && due == n.first && !strings.Contains(dir, inheritedDir) {
+		if limit == session.None && due == n.first && !part {
 			return sc.path + ": no record is left in it", nil
 		}
 		if limit != session.None && due < limit {
 			return fmt.Sprintf("%s: the records from %d on are missing", sc.path, due), nil
 		}
 	}
-	if n := len(names); n > 0 && names[n-1].packed() && !strings.Contains(dir, inheritedDir) {
+	if n := len(names); n > 0 && names[n-1].packed() && !part {
 		return names[n-1].in(dir) + ": the segment behind it is gone", nil
 	}
 	return "", nil

@@ -116,7 +116,7 @@ func TestCollectUnread(t *testing.T) {
 		"no segment": func(dir string) error { return os.Remove(filepath.Join(dir, segmentName(2))) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
+			root := filepath.Join(t.TempDir(), inheritedDir) // a name that means something below the root only
 			s := openStore(t, root, nil)
 			lives(t, s, 3, 2)
 			rubbish(t, root, 2)

@@ -77,7 +77,7 @@ func (x *Index) glance(ctx context.Context) (s sight, ok bool, err error) {
 	}
 	x.mu.Lock()
 	x.ready(ctx)
-	if err = nil; x.trusted == nil {
+	if x.trusted == nil {
 		err = x.load(ctx)
 	}
 	trusted, life := x.trusted, x.life

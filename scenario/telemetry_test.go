@@ -157,20 +157,26 @@ func (b *box) logOf(id string) (types []string) {
 	return types
 }
 
-// Without a receiver, with one that is gone, or one that hangs, the answer and the exit code are the same, and at most
-// one line says so, without the credential. Looking exports nothing.
-func TestTelemetryWithoutReceiver(t *testing.T) {
-	gone := httptest.NewServer(http.NotFoundHandler())
-	gone.Close()
+// hanging is a receiver that takes everything and never answers.
+func hanging(t *testing.T) *otlptest.Receiver {
 	hold := make(chan struct{})
-	hangs := otlptest.New(t)
+	r := otlptest.New(t)
 	t.Cleanup(func() { close(hold) })
-	hangs.Answer = func(_ http.ResponseWriter, req *http.Request) {
+	r.Answer = func(_ http.ResponseWriter, req *http.Request) {
 		select {
 		case <-hold:
 		case <-req.Context().Done():
 		}
 	}
+	return r
+}
+
+// Without a receiver, with one that is gone, or one that hangs, the answer and the exit code are the same, and at most
+// one line says so, without the credential. Looking exports nothing.
+func TestTelemetryWithoutReceiver(t *testing.T) {
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	hangs := hanging(t)
 	b := newBox(t)
 	plain := b.strand(b.runArgs("hello", []line{say("the answer")})...)
 	for name, url := range map[string]string{"gone": gone.URL, "hangs": hangs.URL} {
@@ -327,15 +333,7 @@ YHQIO4YQnfvCAiAX1gjcx6NgsGDp8W5YKlrEubY/sIcC8E+KrpG1s9H4oQ==
 // again by the next one, and what it did not send neither.
 func TestTelemetryCutShort(t *testing.T) {
 	b := newBox(t)
-	hold := make(chan struct{})
-	hangs := otlptest.New(t)
-	t.Cleanup(func() { close(hold) })
-	hangs.Answer = func(_ http.ResponseWriter, req *http.Request) {
-		select {
-		case <-hold:
-		case <-req.Context().Done():
-		}
-	}
+	hangs := hanging(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		before, _ := hangs.Requests()
 		cmd := b.exports(hangs.URL, b.runArgs("hello", []line{say("the answer")}), "OTEL_METRICS_EXPORTER=none", "OTEL_TRACES_EXPORTER=none")
