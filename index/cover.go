@@ -495,7 +495,7 @@ func eraseDocs(ctx context.Context, tx *sql.Tx, n int64) error {
 	return nil
 }
 
-// Erase takes the words of sessions that were deleted for good out of the file. It makes no file.
+// Erase takes what is left of sessions that were deleted for good out of the file. It makes no file.
 func (x *Index) Erase(ctx context.Context, ids ...session.ID) {
 	if _, err := os.Lstat(x.opt.Path); err == nil {
 		x.erase(ctx, ids, true)
@@ -511,18 +511,23 @@ func (x *Index) erase(ctx context.Context, ids []session.ID, forGood bool) {
 }
 
 func (x *Index) eraseLocked(ctx context.Context, ids []session.ID, forGood bool) {
-	if x.loadCovers(ctx) == nil {
-		return
+	if x.loadCovers(ctx) != nil {
+		x.eraseCovered(ctx, ids, forGood)
 	}
+	// What was taken out is in the pages that were replaced, too, and in the file beside it until these are in their places. That
+	// goes for the rows of a session as for its words, of which the tables may have had none.
+	if forGood && x.db != nil {
+		if _, err := x.db.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)"); err != nil && ctx.Err() == nil {
+			x.trouble(err)
+		}
+	}
+}
+
+// eraseCovered takes sessions out of the tables that are in them. The caller holds mu, and covers are loaded.
+func (x *Index) eraseCovered(ctx context.Context, ids []session.ID, forGood bool) {
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id session.ID) bool { _, ok := x.covers[id]; return !ok })
 	if len(ids) == 0 {
 		return
-	}
-	if forGood {
-		if _, err := x.db.ExecContext(ctx, "PRAGMA secure_delete = 1"); err != nil {
-			x.trouble(err)
-			return
-		}
 	}
 	if !x.write(ctx, func(tx *sql.Tx) error {
 		for _, id := range ids {
@@ -548,14 +553,5 @@ func (x *Index) eraseLocked(ctx context.Context, ids []session.ID, forGood bool)
 	}
 	for _, id := range ids {
 		delete(x.covers, id)
-	}
-	if forGood { // the words are in the pages that were replaced, too
-		_, err := x.db.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
-		if _, off := x.db.ExecContext(ctx, "PRAGMA secure_delete = 0"); err == nil {
-			err = off
-		}
-		if err != nil && ctx.Err() == nil {
-			x.trouble(err)
-		}
 	}
 }

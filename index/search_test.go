@@ -271,6 +271,47 @@ func TestEraseLeavesNoWord(t *testing.T) {
 	same(t, x, st, 3, 6)
 }
 
+// TestForgottenLeavesNoTitle: nor is its title in the file, though the search never knew it and another process has the file open.
+func TestForgottenLeavesNoTitle(t *testing.T) {
+	ctx := context.Background()
+	st := memory(t)
+	fill(t, st, 3, 3)
+	data, _ := json.Marshal(message.User("m", "secretword"))
+	ev := session.Event{Time: 1, Type: session.TypeUserMessage, Op: session.Append(), Data: data}
+	if err := st.Take(ctx, session.Header{Format: session.Format, ID: "secret-1", Kind: session.KindRoot}, func(yield func(session.Event, error) bool) {
+		yield(ev, nil)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "index.db")
+	holds := func() (found bool) {
+		for _, suffix := range []string{"", "-wal"} {
+			b, _ := os.ReadFile(path + suffix)
+			found = found || bytes.Contains(b, []byte("ecretword"))
+		}
+		return found
+	}
+	x, other := indexOf(t, st, path, 0), indexOf(t, st, path, 0)
+	for _, x := range []*Index{x, other} {
+		if _, err := x.List(ctx, Query{}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !holds() {
+		t.Fatal("the title is not in the file to begin with")
+	}
+	if err := st.Trash(ctx, "secret-1"); err != nil {
+		t.Fatal(err)
+	}
+	x.Forget(ctx, "secret-1")
+	st.Purge(ctx, []session.ID{"secret-1"})
+	x.Forget(ctx, "secret-1")
+	x.Erase(ctx, "secret-1")
+	if holds() {
+		t.Fatal("the title is still in the file")
+	}
+}
+
 // TestSumKnowsEveryTable: no change of what an answer depends on leaves the sum as it was.
 func TestSumKnowsEveryTable(t *testing.T) {
 	ctx := context.Background()
