@@ -20,6 +20,7 @@ import (
 
 var (
 	_ store.Marker = (*Store)(nil)
+	_ store.Ender  = (*Store)(nil)
 	_ store.Tracer = (*Store)(nil)
 )
 
@@ -48,26 +49,12 @@ func (s *Store) Marks(ctx context.Context, ids []session.ID, known func(session.
 	}
 	marks := make([]store.Mark, len(ids))
 	now := s.opt.Now()
-	var g errgroup.Group
-	const part = 256 // a goroutine for each session would cost more than its two calls
-	g.SetLimit(2 * runtime.GOMAXPROCS(0))
-	for from := 0; from < len(ids); from += part {
-		g.Go(func() error {
-			for i := from; i < min(from+part, len(ids)); i++ {
-				if i%32 == 0 && ctx.Err() != nil {
-					return context.Cause(ctx)
-				}
-				id := ids[i]
-				if session.ValidID(id) != nil {
-					continue
-				}
-				marks[i] = s.mark(id, known(id), now)
-				marks[i].Held = live[string(id)+".json"]
-			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
+	if err := inParts(ctx, len(ids), 256, func(i int) {
+		if id := ids[i]; session.ValidID(id) == nil {
+			marks[i] = s.mark(id, known(id), now)
+			marks[i].Held = live[string(id)+".json"]
+		}
+	}); err != nil {
 		return nil, err
 	}
 	n := 0
@@ -77,6 +64,63 @@ func (s *Store) Marks(ctx context.Context, ids []session.ID, known func(session.
 		}
 	}
 	return marks[:n], nil
+}
+
+// inParts calls f with 0 to n-1, several at a time, and in one goroutine part of them: one for each session would cost more than
+// its few calls.
+func inParts(ctx context.Context, n, part int, f func(i int)) error {
+	var g errgroup.Group
+	g.SetLimit(4 * runtime.GOMAXPROCS(0))
+	for from := 0; from < n; from += part {
+		g.Go(func() error {
+			for i := from; i < min(from+part, n); i++ {
+				if i%32 == 0 && ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				f(i)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// Ends lists live/ once, and what a mark needs of a session is seen on the way to its end.
+func (s *Store) Ends(ctx context.Context, known []store.Mark) ([]store.End, error) {
+	live, err := s.announced()
+	if err != nil {
+		return nil, err
+	}
+	ends := make([]store.End, len(known))
+	now := s.opt.Now()
+	if err := inParts(ctx, len(known), 16, func(i int) {
+		ends[i] = s.end(ctx, known[i], now, live[string(known[i].ID)+".json"])
+	}); err != nil {
+		return nil, err
+	}
+	return ends, context.Cause(ctx)
+}
+
+// end looks at one session. held: its writer has a name, which Stat asks for.
+func (s *Store) end(ctx context.Context, known store.Mark, now time.Time, held bool) store.End {
+	var e store.End
+	id := known.ID
+	if session.ValidID(id) == nil && !held {
+		var l looked
+		e.Stat, e.Err = s.statLooked(ctx, id, s.dir(id), &l)
+		if e.Err == nil && l.dir != nil && l.last != nil {
+			e.Mark = store.Mark{ID: id, Past: known.Past}
+			if past, err := s.past(s.dir(id), l.list); err == nil {
+				e.Mark.Past, e.Mark.Stamp = past, stamp(l.dir, l.last, l.name, now)
+			}
+			return e
+		}
+	}
+	// By its holder's name, or because it could not be seen on the way.
+	e.Mark = s.mark(id, known, now)
+	e.Mark.ID, e.Mark.Held = id, held
+	e.Stat, e.Err = s.Stat(ctx, id)
+	return e
 }
 
 // Traces looks at sessions/, where sessions come and go, and at live/, where who writes one is announced from before its
@@ -143,37 +187,56 @@ func (s *Store) mark(id session.ID, known store.Mark, now time.Time) store.Mark 
 	if err != nil || !info.IsDir() {
 		return m
 	}
-	inode, changed, ok := vfs.Identity(info)
-	head, name := sum64(inode, changed), ""
-	if ok && len(known.Stamp) > stampLen && known.Stamp[:8] == head {
+	name := ""
+	if head, ok := headOf(info); ok && len(known.Stamp) > stampLen && known.Stamp[:8] == head {
 		name = known.Stamp[stampLen:]
-	} else if name, m.Past, err = s.lastFile(dir); err != nil {
-		m.Past = known.Past
-		return m
+	} else {
+		list, err := s.fs.ReadDir(dir)
+		if err != nil {
+			return m
+		}
+		past, err := s.past(dir, list)
+		if err != nil {
+			return m
+		}
+		names, _ := counting(list)
+		m.Past, name = past, lastOf(names)
 	}
-	if !ok || now.Sub(time.Unix(0, changed)) < settled {
-		return m
-	}
-	info, err = s.fs.Stat(filepath.Join(dir, name))
-	if err != nil || !info.Mode().IsRegular() {
-		return m
-	}
-	if inode, changed, ok = vfs.Identity(info); ok {
-		m.Stamp = head + sum64(inode, info.Size(), changed) + name
+	if last, err := s.fs.Stat(filepath.Join(dir, name)); err == nil {
+		m.Stamp = stamp(info, last, name, now)
 	}
 	return m
 }
 
-// lastFile returns the name of the last segment in dir, of the header where there is none, and what a repair left.
-func (s *Store) lastFile(dir string) (name, past string, err error) {
-	list, err := s.fs.ReadDir(dir)
-	if err != nil {
-		return "", "", err
+// headOf is the part of a stamp that is a directory's. ok is false where the system tells nothing of it.
+func headOf(dir fs.FileInfo) (head string, ok bool) {
+	inode, changed, ok := vfs.Identity(dir)
+	return sum64(inode, changed), ok
+}
+
+// stamp stands for a directory and the last segment in it, of that name: "" if they cannot be told from what they will be.
+func stamp(dir, last fs.FileInfo, name string, now time.Time) string {
+	head, ok := headOf(dir)
+	if _, changed, _ := vfs.Identity(dir); !ok || now.Sub(time.Unix(0, changed)) < settled || !last.Mode().IsRegular() {
+		return ""
 	}
-	name = headerName
-	if names, _ := counting(list); len(names) > 0 {
-		name = names[len(names)-1].String()
+	inode, changed, ok := vfs.Identity(last)
+	if !ok {
+		return ""
 	}
+	return head + sum64(inode, last.Size(), changed) + name
+}
+
+// lastOf returns the name of the last segment, of the header where there is none.
+func lastOf(names []segName) string {
+	if len(names) > 0 {
+		return names[len(names)-1].String()
+	}
+	return headerName
+}
+
+// past stands for what a repair left in a directory.
+func (s *Store) past(dir string, list []fs.DirEntry) (past string, err error) {
 	for _, e := range list {
 		if e.Name() != damagedName {
 			continue
@@ -181,7 +244,7 @@ func (s *Store) lastFile(dir string) (name, past string, err error) {
 		// What is set aside has a new name there each time.
 		inner, err := s.fs.ReadDir(filepath.Join(dir, damagedName))
 		if err != nil {
-			return "", "", err
+			return "", err
 		}
 		var b strings.Builder
 		for _, e := range inner {
@@ -191,7 +254,7 @@ func (s *Store) lastFile(dir string) (name, past string, err error) {
 		h.Write([]byte(b.String()))
 		past = string(h.Sum(nil))
 	}
-	return name, past, nil
+	return past, nil
 }
 
 // sum64 returns 8 bytes that stand for numbers.

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -78,5 +79,67 @@ func TestLeftTraces(t *testing.T) {
 	}
 	if tr := traces(); tr.Stamp != "" {
 		t.Error("a link was believed")
+	}
+}
+
+// What is seen of a session on the way to its end is what Marks sees, whatever state it is in.
+func TestEndsAreMarks(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "store")
+	s := must[*Store](t)(Open(root, Options{Rand: rand.Reader, Now: func() time.Time { return time.Now().Add(time.Hour) }}))
+	defer s.Close()
+	in := func(id session.ID, name string) string { return filepath.Join(root, "sessions", string(id), name) }
+	spoil := func(id session.ID, name, text string) {
+		newStored(t, s, id, 5)
+		if err := os.WriteFile(in(id, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	newStored(t, s, "sound", 5)
+	if _, err := store.Fork(t.Context(), s, "sound", store.ForkOptions{Child: "forked", Now: 5, Registry: session.Core()}); err != nil {
+		t.Fatal(err)
+	}
+	newStored(t, s, "headless", 5)
+	spoil("bad-header", headerName, "{}\n")
+	spoil("damaged", segmentName(0), "not a segment\n")
+	if err := os.Remove(in("headless", headerName)); err != nil {
+		t.Fatal(err)
+	}
+	newStored(t, s, "linked", 5)
+	if err := os.Rename(in("linked", segmentName(0)), filepath.Join(root, "aside")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(root, "aside"), in("linked", segmentName(0))); err != nil {
+		t.Fatal(err)
+	}
+	newStored(t, s, "repaired", 5)
+	if err := os.Mkdir(in("repaired", damagedName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(in("repaired", damagedName+"/1"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := must[store.Writer](t)(s.Open(t.Context(), "sound"))
+	defer w.Close()
+
+	marks := must[[]store.Mark](t)(s.Marks(t.Context(), nil, func(session.ID) store.Mark { return store.Mark{} }))
+	known := make([]store.Mark, len(marks))
+	for i, m := range marks {
+		known[i].ID = m.ID
+	}
+	stamps := 0
+	for i, e := range must[[]store.End](t)(s.Ends(t.Context(), known)) {
+		if e.Mark != marks[i] {
+			t.Errorf("%+v, want %+v", e.Mark, marks[i])
+		}
+		if e.Mark.Stamp != "" {
+			stamps++
+		}
+		st, err := s.Stat(t.Context(), marks[i].ID)
+		if err != nil || e.Err != nil || !reflect.DeepEqual(e.Stat, st) {
+			t.Errorf("%+v %v, want %+v %v", e.Stat, e.Err, st, err)
+		}
+	}
+	if len(marks) != 7 || stamps < 4 {
+		t.Errorf("%d marks, %d with a stamp", len(marks), stamps)
 	}
 }

@@ -144,6 +144,10 @@ var scenarios = []scenario{
 		_, err := s.List(ctx, store.Query{})
 		return session.None, err
 	}},
+	{name: "ends", setup: stored(10), run: func(ctx context.Context, s *Store, log []session.Event) (session.Seq, error) {
+		_, err := s.Ends(ctx, []store.Mark{{ID: subject}})
+		return session.None, err
+	}},
 	trashing, restoring, purgingParent, repairing, joining, collecting,
 }
 

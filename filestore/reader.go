@@ -59,13 +59,20 @@ func (l *logScan) hurt(owner session.ID, r store.Range) {
 
 // readHeader reads session.json in dir. bad says what is wrong with it, if it can be read at all.
 func (s *Store) readHeader(dir string, id session.ID) (h session.Header, bad error, err error) {
+	return s.lookHeader(dir, id, &looked{})
+}
+
+// lookHeader is readHeader, and tells what it saw.
+func (s *Store) lookHeader(dir string, id session.ID, l *looked) (h session.Header, bad error, err error) {
 	path := filepath.Join(dir, headerName)
-	if info, err := s.fs.Stat(dir); err == nil && !info.IsDir() { // also a link: what it names is not in this store
-		return h, &notFileError{dir, info.Mode()}, nil
+	if info, err := s.fs.Stat(dir); err == nil {
+		if l.dir = info; !info.IsDir() { // also a link: what it names is not in this store
+			return h, &notFileError{dir, info.Mode()}, nil
+		}
 	}
 	var b []byte
 	for try := 0; ; try++ {
-		b, _, err = s.readFile(path, maxHeader)
+		b, l.header, err = s.readFile(path, maxHeader)
 		if err == nil {
 			break
 		}

@@ -100,7 +100,7 @@ func (r *fileReader) Read(b []byte) (int, error) {
 var windows = sync.Pool{New: func() any { b := make([]byte, window); return &b }}
 
 // readSegmentHead reads the first line of a segment. The second result is its length with LF.
-func readSegmentHead(f vfs.File) (record.Segment, int64, error) {
+func readSegmentHead(f io.ReaderAt) (record.Segment, int64, error) {
 	b := make([]byte, 512)
 	for {
 		n, err := f.ReadAt(b, 0)

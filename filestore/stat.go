@@ -51,9 +51,23 @@ func (s *Store) stat(ctx context.Context, id session.ID) (store.Stat, error) {
 
 // statIn is stat of a session whose directory is dir.
 func (s *Store) statIn(ctx context.Context, id session.ID, dir string) (store.Stat, error) {
+	return s.statLooked(ctx, id, dir, &looked{})
+}
+
+// looked is what a stat saw of a session's files from outside, each before what it tells of was read.
+type looked struct {
+	dir, header fs.FileInfo
+	list        []fs.DirEntry // nil: it did not come so far
+	last        fs.FileInfo   // of the last segment, or of the header where there is none
+	name        string        // its name
+}
+
+// statLooked is statIn, and tells what it saw the last time that it tried.
+func (s *Store) statLooked(ctx context.Context, id session.ID, dir string, l *looked) (store.Stat, error) {
 	for try := 0; ; try++ {
 		st := store.Stat{ID: id, State: store.StateOK}
-		err := s.statFiles(ctx, &st, dir)
+		*l = looked{}
+		err := s.statFiles(ctx, &st, dir, l)
 		switch {
 		case err == nil:
 			return st, nil
@@ -77,8 +91,8 @@ func (s *Store) statIn(ctx context.Context, id session.ID, dir string) (store.St
 	}
 }
 
-func (s *Store) statFiles(ctx context.Context, st *store.Stat, dir string) error {
-	h, bad, err := s.readHeader(dir, st.ID)
+func (s *Store) statFiles(ctx context.Context, st *store.Stat, dir string, l *looked) error {
+	h, bad, err := s.lookHeader(dir, st.ID, l)
 	if err != nil {
 		return err
 	}
@@ -105,29 +119,35 @@ func (s *Store) statFiles(ctx context.Context, st *store.Stat, dir string) error
 	if err != nil {
 		return err
 	}
+	names, _ := counting(list)
+	l.name = lastOf(names)
+	ends := len(names) > 0 && !names[len(names)-1].packed() // in a segment that can be read from its end
 	for _, e := range list {
-		_, isSeg := parseSegName(e.Name())
-		if !isSeg && e.Name() != headerName {
+		if _, isSeg := parseSegName(e.Name()); !isSeg && e.Name() != headerName {
 			continue
 		}
-		info, err := e.Info()
-		if err != nil {
-			return err
+		if ends && e.Name() == l.name && e.Type().IsRegular() {
+			continue // it is opened
+		}
+		info := l.header
+		if e.Name() != headerName {
+			if info, err = e.Info(); err != nil {
+				return err
+			}
 		}
 		if !info.Mode().IsRegular() {
 			st.State, st.Reason = store.StateDamaged, (&notFileError{e.Name(), info.Mode()}).Error()
 			return nil
 		}
 		st.Bytes += info.Size()
+		if e.Name() == l.name {
+			l.last = info
+		}
 	}
-	names, _ := counting(list)
-	if len(names) == 0 {
+	if l.list = list; !ends {
 		return s.statWhole(ctx, st)
 	}
-	if names[len(names)-1].packed() {
-		return s.statWhole(ctx, st)
-	}
-	held, err := s.statTail(ctx, st, dir, names)
+	held, err := s.statTail(ctx, st, dir, names, l)
 	if err != nil || !held {
 		return err
 	}
@@ -136,33 +156,44 @@ func (s *Store) statFiles(ctx context.Context, st *store.Stat, dir string) error
 
 // statTail finds next seq, link, activity and title, reading backwards. held: the last segment is
 // being written.
-func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names []segName) (held bool, err error) {
+func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names []segName, l *looked) (held bool, err error) {
 	found := struct{ pos, activity bool }{}
 	seen := int64(0)
 	title := tailTitle{}
 	var newest *record.Raw                  // the last record, until its link was checked
 	due, mark := session.None, session.None // what lies above the highest mark must be whole
 	left := int64(titleWindow)
+	var t *tail
+	defer func() { t.close() }()
 	for i := len(names) - 1; i >= 0; i-- {
 		last := i == len(names)-1
-		path := names[i].in(dir)
 		limit := session.None
 		if !last {
 			limit = names[i+1].first
 		}
 		clean, enough, at := true, false, int64(0)
-		var newer *record.FormatError
-		err := s.backward(path, func(f vfs.File) error {
-			if !last {
-				return nil
+		t.close()
+		if t, err = s.openTail(names[i].in(dir), func(f vfs.File) (err error) {
+			if last {
+				held, err = f.HasWriter()
 			}
-			if _, _, err := readSegmentHead(f); errors.As(err, &newer) {
-				return newer
-			}
-			var err error
-			held, err = f.HasWriter()
 			return err
-		}, func(line []byte, off int64, lf bool) bool {
+		}); err != nil {
+			return held, err
+		}
+		if last {
+			l.last = t.info
+			st.Bytes += t.info.Size()
+			var newer *record.FormatError
+			if _, _, err := readSegmentHead(t.all()); errors.As(err, &newer) {
+				st.State, st.Reason = store.StateUnsupported, newer.Error()
+				if dir != s.dir(st.ID) {
+					return false, nil
+				}
+				return false, s.statWhole(ctx, st)
+			}
+		}
+		err := t.backward(func(line []byte, off int64, lf bool) bool {
 			if ctx.Err() != nil {
 				return false
 			}
@@ -220,13 +251,6 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 		if err == nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		if newer != nil {
-			st.State, st.Reason = store.StateUnsupported, newer.Error()
-			if dir != s.dir(st.ID) {
-				return false, nil
-			}
-			return false, s.statWhole(ctx, st)
-		}
 		if err != nil {
 			return held, err
 		}
@@ -239,14 +263,18 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 		}
 		if enough {
 			// The rest is looked at for a title only.
-			for ; i >= 0 && left > 0 && !title.byUser; i, at = i-1, -1 {
-				limit := session.None
-				if i+1 < len(names) {
-					limit = names[i+1].first
-				}
-				if left, err = s.titleBefore(&title, names[i].in(dir), at, limit, left); err != nil {
+			for left > 0 && !title.byUser {
+				if left, err = title.search(t, at, limit, left); err != nil {
 					return held, err
 				}
+				if i--; i < 0 || left <= 0 || title.byUser {
+					break
+				}
+				t.close()
+				if t, err = s.openTail(names[i].in(dir), nil); err != nil {
+					return held, err
+				}
+				limit, at = names[i+1].first, t.info.Size()
 			}
 			break
 		}
@@ -277,30 +305,21 @@ func (t *tailTitle) before(raw *record.Raw) {
 
 var titleType = []byte(`,"type":"` + session.TypeTitle + `",`)
 
-// titleBefore looks for titles in the last of the bytes before end (-1: the end of the file), of which it reads at
-// most left. It returns what is left then: 0 if there is more that was not looked at. Only lines that may hold a
-// title are parsed.
-func (s *Store) titleBefore(t *tailTitle, path string, end int64, limit session.Seq, left int64) (int64, error) {
-	f, err := s.openSegment(path)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	if end < 0 {
-		info, err := f.Stat()
-		if err != nil {
+// search looks for titles in the last of the bytes before end, of which it reads at most left. It returns what is left
+// then: 0 if there is more that was not looked at. Only lines that may hold a title are parsed.
+func (t *tailTitle) search(f *tail, end int64, limit session.Seq, left int64) (int64, error) {
+	from := max(end-left, 0)
+	text := f.text[:max(min(end-f.lo, int64(len(f.text))), 0)]
+	if k := from - f.lo; k >= 0 {
+		text = text[min(k, int64(len(text))):]
+	} else {
+		buf := windows.Get().(*[]byte)
+		defer windows.Put(buf)
+		n, err := f.ReadAt((*buf)[:end-from], from)
+		if err != nil && err != io.EOF {
 			return 0, err
 		}
-		end = info.Size()
-	}
-	from := max(end-left, 0)
-	buf := windows.Get().(*[]byte)
-	defer windows.Put(buf)
-	text := (*buf)[:end-from]
-	if n, err := f.ReadAt(text, from); err != nil && err != io.EOF {
-		return 0, err
-	} else {
-		text = text[:n]
+		text = (*buf)[:n]
 	}
 	var titles []record.Raw
 	for {
@@ -404,51 +423,96 @@ func (s *Store) statBase(st *store.Stat, dir string, names []segName) error {
 	return nil
 }
 
-// backward opens a file, passes it to first, then calls f with its lines and their offsets, the last first, until it
-// returns false. What stands behind the last line end comes first, with lf false, also if it is empty. A line is
-// valid during the call.
-func (s *Store) backward(path string, first func(vfs.File) error, f func(line []byte, off int64, lf bool) bool) error {
-	file, err := s.openSegment(path)
+// tail is a segment that is read from its end.
+type tail struct {
+	vfs.File
+	info   fs.FileInfo
+	pooled *[]byte
+	room   []byte
+	text   []byte // the file's bytes from lo on that were not passed on yet; it stands in room at at
+	at     int
+	lo     int64
+}
+
+// openTail opens a segment, passes it to first if that is not nil, and reads what its end is.
+func (s *Store) openTail(path string, first func(vfs.File) error) (*tail, error) {
+	f, err := s.openSegment(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer file.Close()
-	if err := first(file); err != nil {
-		return err
+	t := &tail{File: f, pooled: windows.Get().(*[]byte)}
+	if first != nil {
+		err = first(f)
 	}
-	info, err := file.Stat()
+	if err == nil {
+		t.info, err = f.Stat()
+	}
+	if err == nil && !t.info.Mode().IsRegular() {
+		err = &notFileError{path, t.info.Mode()}
+	}
+	if err == nil {
+		t.room = *t.pooled
+		t.at, t.lo = len(t.room), t.info.Size()
+		err = t.more(16 << 10)
+	}
 	if err != nil {
-		return err
+		t.close()
+		return nil, err
 	}
-	pooled := windows.Get().(*[]byte)
-	defer windows.Put(pooled)
-	room := *pooled // text stands at its end, what was before in the file is read in front of it
-	lo := info.Size()
-	text := room[len(room):] // file bytes lo.. that are not passed on yet
-	at := len(room)          // where text begins in room
-	lf := false
-	for step := int64(16 << 10); ; step = 64 << 10 {
-		for k := bytes.LastIndexByte(text, '\n'); k >= 0; k = bytes.LastIndexByte(text, '\n') {
-			if !f(text[k+1:], lo+int64(k)+1, lf) {
-				return nil
-			}
-			text, lf = text[:k], true
+	return t, nil
+}
+
+// all reads the file, without asking for it again if all of it was read.
+func (t *tail) all() io.ReaderAt {
+	if t.lo == 0 {
+		return bytes.NewReader(t.text)
+	}
+	return t.File
+}
+
+func (t *tail) close() {
+	if t != nil && t.pooled != nil {
+		t.File.Close()
+		windows.Put(t.pooled)
+		t.pooled = nil
+	}
+}
+
+// more reads up to step bytes that stand before text.
+func (t *tail) more(step int64) error {
+	n := int(min(step, t.lo))
+	if n > t.at { // no room: begin again at the end, of twice as much if it must be
+		if len(t.text)+n > len(t.room)/2 {
+			t.room = make([]byte, 2*(len(t.text)+n))
 		}
-		if lo == 0 {
-			f(text, 0, lf)
-			return nil
-		}
-		n := int(min(step, lo))
-		if n > at { // no room: begin again at the end, of twice as much if it must be
-			if len(text)+n > len(room)/2 {
-				room = make([]byte, 2*(len(text)+n))
-			}
-			at = len(room) - len(text)
-			copy(room[at:], text)
-		}
-		if _, err := file.ReadAt(room[at-n:at], lo-int64(n)); err != nil && err != io.EOF {
+		t.at = len(t.room) - len(t.text)
+		copy(t.room[t.at:], t.text)
+	}
+	if n > 0 {
+		if _, err := t.ReadAt(t.room[t.at-n:t.at], t.lo-int64(n)); err != nil && err != io.EOF {
 			return err
 		}
-		text, at, lo = room[at-n:at+len(text)], at-n, lo-int64(n)
+	}
+	t.text, t.at, t.lo = t.room[t.at-n:t.at+len(t.text)], t.at-n, t.lo-int64(n)
+	return nil
+}
+
+// backward calls f with the lines and their offsets, the last first, until it returns false. What stands behind the last
+// line end comes first, with lf false, also if it is empty. A line is valid during the call.
+func (t *tail) backward(f func(line []byte, off int64, lf bool) bool) error {
+	for lf := false; ; {
+		for k := bytes.LastIndexByte(t.text, '\n'); k >= 0; k = bytes.LastIndexByte(t.text, '\n') {
+			if !f(t.text[k+1:], t.lo+int64(k)+1, lf) {
+				return nil
+			}
+			t.text, lf = t.text[:k], true
+		}
+		if t.lo == 0 {
+			f(t.text, 0, lf)
+			return nil
+		}
+		if err := t.more(64 << 10); err != nil {
+			return err
+		}
 	}
 }

@@ -231,11 +231,10 @@ func (x *Index) follow(ctx context.Context, s *sight, n int64, marks []store.Mar
 		if m.Held {
 			s.held[m.ID] = true
 		}
-		if m.Stamp == "" || m.Held {
-			hot[m.ID] = true
-		}
 		if h, ok := known[m.ID]; !ok || m.Stamp == "" || m.Stamp != h.mark.Stamp || suspect[m.ID] && !m.Held {
 			changed = append(changed, finding{mark: m, base: h.mark.Stamp, look: n})
+		} else if m.Held {
+			hot[m.ID] = true
 		}
 	}
 	var gone []session.ID
@@ -253,11 +252,19 @@ func (x *Index) follow(ctx context.Context, s *sight, n int64, marks []store.Mar
 			return err
 		}
 		for _, f := range found {
+			id := f.mark.ID
 			if f.gone {
-				gone = append(gone, f.mark.ID)
-			} else if f.stat.Holder != nil {
-				s.owner[f.mark.ID] = f.stat.Holder
-				hot[f.mark.ID] = true
+				gone = append(gone, id)
+				continue
+			}
+			if f.mark.Held {
+				s.held[id] = true
+			}
+			if f.stat.Holder != nil {
+				s.owner[id] = f.stat.Holder
+			}
+			if f.mark.Stamp == "" || f.mark.Held || f.stat.Holder != nil {
+				hot[id] = true
 			}
 		}
 		writing.Go(func() {
@@ -284,12 +291,15 @@ func (x *Index) begin() int64 {
 	return x.looks
 }
 
-// marks looks at sessions from outside; nil: at all.
+// marks looks at sessions from outside; nil: at all. Of an Ender those that are not known are only named: their ends are read
+// anyway.
 func (x *Index) marks(ctx context.Context, ids []session.ID, known map[session.ID]head) ([]store.Mark, error) {
-	if m, ok := x.opt.Store.(store.Marker); ok {
-		return m.Marks(ctx, ids, func(id session.ID) store.Mark { return known[id].mark })
+	m, can := x.opt.Store.(store.Marker)
+	was := func(id session.ID) store.Mark { return known[id].mark }
+	if _, ends := x.opt.Store.(store.Ender); can && !ends {
+		return m.Marks(ctx, ids, was)
 	}
-	if ids == nil { // this store can only be read
+	if ids == nil {
 		l, ok := x.opt.Store.(store.Lister)
 		if !ok {
 			return nil, errors.New("this store cannot list")
@@ -299,16 +309,55 @@ func (x *Index) marks(ctx context.Context, ids []session.ID, known map[session.I
 			return nil, err
 		}
 	}
-	marks := make([]store.Mark, len(ids))
-	for i, id := range ids {
-		marks[i].ID = id
+	var marks []store.Mark
+	var ask []session.ID
+	for _, id := range ids {
+		if _, ok := known[id]; ok && can {
+			ask = append(ask, id)
+		} else {
+			marks = append(marks, store.Mark{ID: id})
+		}
 	}
-	return marks, nil
+	if len(ask) == 0 {
+		return marks, nil
+	}
+	looked, err := m.Marks(ctx, ask, was)
+	return append(looked, marks...), err
 }
 
 // stats reads the ends of sessions.
 func (x *Index) stats(ctx context.Context, changed []finding) ([]finding, error) {
-	found := make([]finding, len(changed))
+	ends, err := x.ends(ctx, changed)
+	if err != nil {
+		return nil, err
+	}
+	found := slices.Clone(changed)
+	for i, e := range ends {
+		f := &found[i]
+		f.mark, f.stat = e.Mark, e.Stat
+		switch {
+		case e.Err == nil:
+		case errors.Is(e.Err, store.ErrNotFound):
+			f.gone = true
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		default: // a session that cannot be read is a row that says so, until it is looked at again
+			f.mark.Stamp = ""
+			f.stat = store.Stat{ID: f.mark.ID, State: store.StateDamaged, Reason: e.Err.Error()}
+		}
+	}
+	return found, nil
+}
+
+func (x *Index) ends(ctx context.Context, changed []finding) ([]store.End, error) {
+	if e, ok := x.opt.Store.(store.Ender); ok {
+		marks := make([]store.Mark, len(changed))
+		for i, f := range changed {
+			marks[i] = f.mark
+		}
+		return e.Ends(ctx, marks)
+	}
+	ends := make([]store.End, len(changed))
 	var g errgroup.Group
 	g.SetLimit(4 * runtime.GOMAXPROCS(0))
 	for i, f := range changed {
@@ -316,23 +365,12 @@ func (x *Index) stats(ctx context.Context, changed []finding) ([]finding, error)
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			var err error
-			f.stat, err = x.opt.Store.Stat(ctx, f.mark.ID)
-			switch {
-			case err == nil:
-			case errors.Is(err, store.ErrNotFound):
-				f.gone = true
-			case ctx.Err() != nil:
-				return context.Cause(ctx)
-			default: // a session that cannot be read is a row that says so, until it is looked at again
-				f.mark.Stamp = ""
-				f.stat = store.Stat{ID: f.mark.ID, State: store.StateDamaged, Reason: err.Error()}
-			}
-			found[i] = f
+			st, err := x.opt.Store.Stat(ctx, f.mark.ID)
+			ends[i] = store.End{Mark: f.mark, Stat: st, Err: err}
 			return nil
 		})
 	}
-	return found, g.Wait()
+	return ends, g.Wait()
 }
 
 // saw writes down what was found, beside what is known of the logs already, and returns the heads.

@@ -51,3 +51,18 @@ type Checker interface {
 	// since, and at most something was added behind it.
 	Check(ctx context.Context, h session.Header, was string) (now string, same bool, err error)
 }
+
+// Ender looks at many sessions as a Marker and Stat together would, in fewer calls.
+type Ender interface {
+	// Ends returns what it saw of each session, in the order of known: the marks that the caller has, of a session that he
+	// has none of one with nothing but its id. Errors are failures of the medium that are not about one session.
+	Ends(ctx context.Context, known []Mark) ([]End, error)
+}
+
+// End is a mark of a session, and what Stat says of it, which was read afterwards. A holder who was not announced when Ends was
+// called may be without a name.
+type End struct {
+	Mark Mark
+	Stat Stat
+	Err  error // of Stat
+}

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/strandline-dev/strandline/session"
@@ -14,6 +15,7 @@ var markTests = []test{
 	{"Chosen", markChosen},
 	{"Changes", markChanges},
 	{"Cancelled", markCancelled},
+	{"Ends", markEnds},
 	{"Check", checkLog},
 }
 
@@ -102,6 +104,46 @@ func markChanges(s *suite) {
 	s.ok(w.Close())
 	if s.marks(nil, before)[0].Held {
 		s.Fatal("it is still held")
+	}
+}
+
+// What is told of marks and ends together is what is told of each.
+func markEnds(s *suite) {
+	e, ok := s.st.(store.Ender)
+	if !ok {
+		s.Skip("this driver tells them one by one")
+	}
+	w := s.create("end-held", talk(0, 3)...)
+	s.ok(s.create("end-still", talk(0, 3)...).Close())
+	marks := s.marks(nil, nil)
+	for _, known := range [][]store.Mark{{{ID: "end-held"}, {ID: "end-none"}, {ID: "../end-held"}, {ID: "end-still"}}, marks} {
+		ends, err := e.Ends(s.ctx, known)
+		s.ok(err)
+		for i, m := range known {
+			if ends[i].Mark.ID != m.ID {
+				s.Fatalf("%d is %s, want %s", i, ends[i].Mark.ID, m.ID)
+			}
+			at := slices.IndexFunc(marks, func(o store.Mark) bool { return o.ID == m.ID })
+			if at < 0 {
+				s.is(ends[i].Err, store.ErrNotFound, string(m.ID))
+				continue
+			}
+			s.ok(ends[i].Err)
+			s.statsEqual(ends[i].Stat, s.stat(m.ID))
+			if ends[i].Mark != marks[at] {
+				s.Fatalf("%+v, want %+v", ends[i].Mark, marks[at])
+			}
+		}
+	}
+	if ends, err := e.Ends(s.ctx, marks[:1]); err != nil || ends[0].Stat.Holder == nil {
+		s.Fatal("who holds it is not told: ", ends, err)
+	}
+	s.ok(w.Close())
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	why := errors.New("enough")
+	cancel(why)
+	if _, err := e.Ends(ctx, marks); !errors.Is(err, why) {
+		s.Fatal(err)
 	}
 }
 
