@@ -11,8 +11,9 @@ import (
 
 // accept makes the event that follows the log with the given tail and folds it into st, or says why not and
 // changes nothing.
-func (s *Session) accept(st *State, d Draft, tail []Event) (Event, error) {
-	if k, ok := s.env.Registry.Lookup(d.Type); ok && k.reserved {
+func (s *Session) accept(st *State, d *Draft, tail []Event) (Event, error) {
+	k, known := st.kindOf(d.Type)
+	if k.reserved {
 		return Event{}, st.reject(Event{Seq: st.next, Type: d.Type}, "only a session's constructor and its store write this type", nil)
 	}
 	ev, err := d.Event(st.next, s.env.Now())
@@ -27,8 +28,7 @@ func (s *Session) accept(st *State, d Draft, tail []Event) (Event, error) {
 	if n := len(ev.Data) + ev.Sources.size() + len(ev.Type); n > MaxRecord-maxEnvelope && !fits(ev) {
 		return ev, st.reject(ev, "with its citations it is too big for one record", nil)
 	}
-	k, known, err := st.check(ev)
-	if err != nil {
+	if err := st.check(&ev, k, known); err != nil {
 		return ev, err
 	}
 	if ev.Type == TypeToolResult && ev.Op.Kind == OpReplace {

@@ -209,7 +209,7 @@ func (s *State) foldAssistant(ev *Event) {
 	content, _ := Field(msg, "content")
 	index := 0
 	eachElement(content, func(block []byte) {
-		if fieldString(block, "type") != string(message.ToolCall) {
+		if !fieldIs(block, "type", string(message.ToolCall)) {
 			return
 		}
 		if index == 0 && (t != s.asking.turn || n != s.asking.step) {
@@ -316,7 +316,7 @@ func answers(msg jsontext.Value) string {
 	content, _ := Field(msg, "content")
 	id, found := "", false
 	eachElement(content, func(block []byte) {
-		if !found && fieldString(block, "type") == string(message.ToolResult) {
+		if !found && fieldIs(block, "type", string(message.ToolResult)) {
 			id, found = fieldString(block, "toolCallId"), true
 		}
 	})

@@ -141,6 +141,18 @@ func fieldString(obj jsontext.Value, name string) string {
 	return unquote(v)
 }
 
+// fieldIs reports whether the member called name is the string want.
+func fieldIs(obj jsontext.Value, name, want string) bool {
+	v, ok := Field(obj, name)
+	return ok && len(v) > 1 && v[0] == '"' && sameName(v, want)
+}
+
+// hasText reports whether the member called name is a string that is not empty.
+func hasText(obj jsontext.Value, name string) bool {
+	v, ok := Field(obj, name)
+	return ok && len(v) > 2 && v[0] == '"'
+}
+
 // unquote returns the text of a JSON string, "" if it is none.
 func unquote(v []byte) string {
 	if bytes.IndexByte(v, '\\') < 0 {

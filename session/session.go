@@ -54,6 +54,7 @@ type Session struct {
 	mu       sync.Mutex
 	prefix   Prefix        // guarded by mu: the stored part; replaced by Settle
 	tail     []Event       // guarded by mu: the events from prefix.Len() on; append only, elements immutable
+	settled  int           // guarded by mu: how many events left the tail last
 	state    State         // guarded by mu
 	accepted bool          // guarded by mu: something was accepted in this life
 	disposed bool          // guarded by mu
@@ -191,8 +192,25 @@ func (s *Session) appendTold(build func(State) ([]Draft, error), drafts []Draft)
 	return evs, err
 }
 
-// firstTail is the room for events that a session gets with its first one.
-const firstTail = 16
+// Room for new events: first a little, so that a session that rests holds little, then as much as was given away at once
+// when the tail was cut last. Events are wide: to grow by doubling copies as many as there are.
+const (
+	firstTail  = 16
+	secondTail = 64
+	mostTail   = 1024
+)
+
+// grown returns tail with room for one more event at least. Others may read the old one.
+func (s *Session) grown(tail []Event) []Event {
+	n := firstTail
+	switch {
+	case cap(tail) >= secondTail:
+		n = max(2*cap(tail), min(s.settled, mostTail))
+	case cap(tail) > 0:
+		n = max(2*cap(tail), secondTail)
+	}
+	return append(make([]Event, 0, n), tail...)
+}
 
 // append accepts drafts, or those that build makes, under the lock; it returns who is to be told once the
 // lock is free.
@@ -220,13 +238,13 @@ func (s *Session) append(build func(State) ([]Draft, error), drafts []Draft) (_ 
 		c := s.state
 		st = &c
 	}
-	if cap(tail) == 0 {
-		tail = make([]Event, 0, firstTail)
-	}
-	for _, d := range drafts {
-		ev, err := s.accept(st, d, tail)
+	for i := range drafts {
+		ev, err := s.accept(st, &drafts[i], tail)
 		if err != nil {
 			return nil, nil, err
+		}
+		if len(tail) == cap(tail) {
+			tail = s.grown(tail)
 		}
 		tail = append(tail, ev)
 	}
@@ -298,7 +316,7 @@ func (s *Session) Settle(p Prefix) {
 	if n < 0 || n > Seq(len(s.tail)) || !s.accepted {
 		return
 	}
-	s.prefix = p
+	s.prefix, s.settled = p, int(n)
 	s.tail = slices.Clone(s.tail[n:])
 }
 

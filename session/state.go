@@ -189,35 +189,34 @@ func (s State) Problems() []Problem { return slices.Clip(s.problems) }
 // Apply folds a new event strictly: an event that breaks a rule is refused with a *RejectedError and
 // changes nothing. ev.Seq must be Next, and ev.Data must come from CheckData.
 func (s *State) Apply(ev Event) error {
-	k, known, err := s.check(ev)
-	if err != nil {
+	k, known := s.kindOf(ev.Type)
+	if err := s.check(&ev, k, known); err != nil {
 		return err
 	}
 	s.fold(&ev, k, known)
 	return nil
 }
 
-// check holds a new event to the rules, without folding it.
-func (s *State) check(ev Event) (k *Kind, known bool, err error) {
+// check holds a new event to the rules, without folding it. k is what is known of its type.
+func (s *State) check(ev *Event, k *Kind, known bool) error {
 	if ev.Seq != s.next {
-		return nil, false, s.reject(ev, fmt.Sprintf("the next seq is %d", s.next), nil)
+		return s.reject(*ev, fmt.Sprintf("the next seq is %d", s.next), nil)
 	}
-	k, known = s.kindOf(ev.Type)
 	switch {
 	case !known && !ev.Ignorable:
-		return nil, false, s.reject(ev, "no package declared the type and it is not ignorable", nil)
+		return s.reject(*ev, "no package declared the type and it is not ignorable", nil)
 	case known && k.Check != nil:
 		if err := k.Check(ev.Data); err != nil {
-			return nil, false, s.reject(ev, "data has the wrong shape", err)
+			return s.reject(*ev, "data has the wrong shape", err)
 		}
 	}
 	if err := ev.Sources.check(ev.Seq); err != nil {
-		return nil, false, s.reject(ev, "bad citation", err)
+		return s.reject(*ev, "bad citation", err)
 	}
 	if err := s.checkSurface(ev, k.Class); err != nil {
-		return nil, false, s.reject(ev, "surface", err)
+		return s.reject(*ev, "surface", err)
 	}
-	return k, known, nil
+	return nil
 }
 
 func (s *State) reject(ev Event, why string, err error) error {
@@ -289,7 +288,7 @@ func (s *State) fold(ev *Event, k *Kind, known bool) {
 		s.turnSeq, s.stepSeq = None, None
 		s.settlePending()
 		reason, _ := Field(ev.Data, "reason")
-		s.endClaims(fieldString(reason, "kind") == ReasonInterrupted)
+		s.endClaims(fieldIs(reason, "kind", ReasonInterrupted))
 	case TypeStepStart:
 		n, ok := fieldInt(ev.Data, "step")
 		if !ok {
@@ -368,7 +367,7 @@ func IsActivity(ev Event) bool {
 		return true
 	case TypeUserMessage:
 		src, _ := Field(ev.Data, "source")
-		return fieldString(src, "kind") == string(message.SourceUser)
+		return fieldIs(src, "kind", string(message.SourceUser))
 	case TypeToolResult:
 		e, ok := Field(ev.Data, "error")
 		if !ok {

@@ -111,7 +111,7 @@ func (f surface) agrees(items []Item) int {
 }
 
 // checkSurface holds the strict rules for a new event.
-func (s *State) checkSurface(ev Event, class Class) error {
+func (s *State) checkSurface(ev *Event, class Class) error {
 	if class == ClassLog {
 		if ev.Op.Kind != OpNone || ev.Sources != nil {
 			return errors.New("a log type carries neither surfaceOp nor sourceEventSeqs")
@@ -147,7 +147,7 @@ func (s *State) checkSurface(ev Event, class Class) error {
 	return fmt.Errorf("unknown surface operation %d", ev.Op.Kind)
 }
 
-func (s *State) checkReplace(ev Event) error {
+func (s *State) checkReplace(ev *Event) error {
 	i, j := s.surf.find(ev.Op.Start), s.surf.find(ev.Op.End)
 	switch {
 	case i < 0:
