@@ -23,12 +23,16 @@ func (h *Handle) follow() {
 	h.kick()
 }
 
-// kick is called after each append.
+// kick is called after each append. While a drainer has yet to look it sees what was appended before, too, and who
+// appends does not contend with it.
 func (h *Handle) kick() {
+	if h.kicked.Load() {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.dead == nil && h.hasAccepted() {
-		h.kicked = true
+		h.kicked.Store(true)
 		h.start()
 	}
 }
@@ -65,12 +69,12 @@ func (h *Handle) drain(done chan struct{}) {
 	defer close(done)
 	for {
 		h.mu.Lock()
-		if !h.kicked && len(h.waiters) == 0 {
+		if !h.kicked.Load() && len(h.waiters) == 0 {
 			h.drainer = nil
 			h.mu.Unlock()
 			return
 		}
-		h.kicked = false
+		h.kicked.Store(false) // before it reads: what was accepted so far is read
 		ws := h.waiters
 		h.waiters = nil
 		dead, over, saved := h.dead != nil, h.over, h.saved

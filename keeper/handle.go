@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
@@ -27,12 +28,13 @@ type Handle struct {
 	saved    error         // guarded by mu: why not everything is saved
 	dead     error         // guarded by mu: another life has the session; no more writes
 	over     bool          // guarded by mu: dead, and nothing is left to do about it
-	kicked   bool          // guarded by mu: something was accepted since the drainer looked
 	waiters  []*waiter     // guarded by mu: flushes that the drainer has not taken yet
 	drainer  chan struct{} // guarded by mu: closed when the drainer ends; nil: there is none
 	stopped  bool          // guarded by mu: no drainer is started any more
 	gone     bool          // guarded by mu: the lease is released
 	grown    chan struct{} // guarded by mu: closed when synced moves; nil: nobody asked
+
+	kicked atomic.Bool // something was accepted since the drainer looked; changed under mu
 
 	unsettled int // owned by the drainer: bytes written since memory was given back
 	fold      folding

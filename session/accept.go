@@ -9,39 +9,66 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
+// prepared is a draft as far as it can be judged without the state: the greater part of the work. It is done before the
+// session's lock is taken, so that who follows the session gets at it while others append.
+type prepared struct {
+	ev    Event // without seq and time
+	k     *Kind
+	known bool
+	data  error // why the data cannot be kept
+	big   bool  // no record can hold it
+	shape error // why the data is not that of its type
+}
+
+func (s *Session) prepare(d *Draft) (p prepared) {
+	p.k, p.known = s.env.Registry.lookup(d.Type)
+	if p.k.reserved {
+		p.ev.Type = d.Type
+		return p
+	}
+	if p.ev, p.data = d.Event(0, 0); p.data != nil {
+		return p
+	}
+	n := len(p.ev.Data) + p.ev.Sources.size() + len(p.ev.Type)
+	p.big = n > MaxRecord-maxEnvelope && !fits(p.ev)
+	p.shape = p.k.shape(p.ev.Data)
+	return p
+}
+
 // accept makes the event that follows the log with the given tail and folds it into st, or says why not and
 // changes nothing.
-func (s *Session) accept(st *State, d *Draft, tail []Event) (Event, error) {
-	k, known := st.kindOf(d.Type)
-	if k.reserved {
-		return Event{}, st.reject(Event{Seq: st.next, Type: d.Type}, "only a session's constructor and its store write this type", nil)
+func (s *Session) accept(st *State, p *prepared, tail []Event) error {
+	ev := &p.ev
+	ev.Seq = st.next
+	if p.k.reserved {
+		return st.reject(ev, "only a session's constructor and its store write this type", nil)
 	}
-	ev, err := d.Event(st.next, s.env.Now())
-	if err != nil {
-		return ev, st.reject(ev, "data", err)
+	ev.Time = s.env.Now()
+	if p.data != nil {
+		return st.reject(ev, "data", p.data)
 	}
 	for _, v := range s.env.Validators {
-		if err := v(st.Clone(), ev); err != nil {
-			return ev, st.reject(ev, "vetoed", err)
+		if err := v(st.Clone(), *ev); err != nil {
+			return st.reject(ev, "vetoed", err)
 		}
 	}
-	if n := len(ev.Data) + ev.Sources.size() + len(ev.Type); n > MaxRecord-maxEnvelope && !fits(ev) {
-		return ev, st.reject(ev, "with its citations it is too big for one record", nil)
+	if p.big {
+		return st.reject(ev, "with its citations it is too big for one record", nil)
 	}
-	if err := st.check(&ev, k, known); err != nil {
-		return ev, err
+	if err := st.check(ev, p.k, p.known, p.shape); err != nil {
+		return err
 	}
 	if ev.Type == TypeToolResult && ev.Op.Kind == OpReplace {
 		old, err := Join(s.prefix, tail).At(ev.Op.Start)
 		if err == nil {
-			err = sameButContent(old, ev)
+			err = sameButContent(old, *ev)
 		}
 		if err != nil {
-			return ev, st.reject(ev, "surface", err)
+			return st.reject(ev, "surface", err)
 		}
 	}
-	st.fold(&ev, k, known)
-	return ev, nil
+	st.fold(ev, p.k, p.known)
+	return nil
 }
 
 // sameButContent holds a tool/result that replaces another to the rule that only the inner content differs.

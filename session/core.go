@@ -108,8 +108,8 @@ func checkResult(v jsontext.Value) error {
 }
 
 func checkInbox(v jsontext.Value) error {
-	if target := Target(fieldString(v, "target")); target != NextTurn && target != NextStep {
-		return fmt.Errorf("target %q: want next-turn or next-step", target)
+	if !fieldIs(v, "target", string(NextTurn)) && !fieldIs(v, "target", string(NextStep)) {
+		return fmt.Errorf("target %q: want next-turn or next-step", fieldString(v, "target"))
 	}
 	start, _ := fieldInt(v, "start")
 	removed, _ := fieldInt(v, "removedCount")

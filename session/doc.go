@@ -19,7 +19,7 @@
 //	boundary.go  session/inherited: what an earlier life wrote and what this life writes
 //	closers.go   the ends that a dead writer could not write
 //	session.go   Session: the live log in this process; the one constructor; append and follow
-//	accept.go    how a draft becomes an event
+//	accept.go    how a draft becomes an event; shape.go: what its data must look like
 //	cut.go       where a session may be forked
 //
 // The package is pure: no I/O, no goroutines, no clock but the one in Env.

@@ -49,6 +49,14 @@ type Kind struct {
 	folded   bool // State.fold gives it a meaning beyond surface and brackets
 }
 
+// shape holds data to Check.
+func (k *Kind) shape(data jsontext.Value) error {
+	if k.Check == nil {
+		return nil
+	}
+	return k.Check(data)
+}
+
 // Registry is the set of types that a program knows. It is immutable and safe for concurrent use.
 type Registry struct {
 	kinds map[string]*Kind

@@ -117,12 +117,13 @@ func (c *checker) pop(to int) {
 
 // text returns the i-th name, decoded.
 func (c *checker) text(i int) []byte {
-	var n name
 	if i < len(c.few) {
-		n = c.few[i]
-	} else {
-		n = c.many[i-len(c.few)]
+		return c.decoded(c.few[i])
 	}
+	return c.decoded(c.many[i-len(c.few)])
+}
+
+func (c *checker) decoded(n name) []byte {
 	if !n.escaped {
 		return c.in[n.from:n.to]
 	}
@@ -143,6 +144,12 @@ func (c *checker) peek() byte {
 }
 
 func (c *checker) space() {
+	if c.i < len(c.in) && c.in[c.i] <= ' ' { // seldom: most data comes compact
+		c.skip()
+	}
+}
+
+func (c *checker) skip() {
 	for c.i < len(c.in) {
 		switch c.in[c.i] {
 		case ' ', '\t', '\n', '\r':
@@ -264,11 +271,12 @@ func (c *checker) object() error {
 
 // unique compares the names of the innermost object, which begin at base; many are sorted first.
 func (c *checker) unique(base int) error {
-	if c.n-base <= len(c.few) {
-		for i := base; i < c.n; i++ {
-			for j := base; j < i; j++ {
-				if string(c.text(i)) == string(c.text(j)) {
-					return fmt.Errorf("the name %q stands twice", c.text(i))
+	if c.n <= len(c.few) {
+		for i := base + 1; i < c.n; i++ {
+			a := c.few[i]
+			for _, b := range c.few[base:i] {
+				if (a.escaped || b.escaped || a.to-a.from == b.to-b.from) && string(c.decoded(a)) == string(c.decoded(b)) {
+					return fmt.Errorf("the name %q stands twice", c.decoded(a))
 				}
 			}
 		}

@@ -175,7 +175,7 @@ func (s *Session) AppendAll(check func(State) error, drafts ...Draft) ([]Event, 
 	if check == nil {
 		return s.appendTold(nil, drafts)
 	}
-	return s.AppendFunc(func(st State) ([]Draft, error) { return drafts, check(st) })
+	return s.appendTold(func(st State) ([]Draft, error) { return nil, check(st) }, drafts)
 }
 
 // AppendFunc is AppendAll for drafts that depend on the state: build sees it and returns them. The first
@@ -185,7 +185,12 @@ func (s *Session) AppendFunc(build func(State) ([]Draft, error)) ([]Event, error
 }
 
 func (s *Session) appendTold(build func(State) ([]Draft, error), drafts []Draft) ([]Event, error) {
-	evs, notify, err := s.append(build, drafts)
+	var few [1]prepared
+	ready := few[:0]
+	for i := range drafts {
+		ready = append(ready, s.prepare(&drafts[i]))
+	}
+	evs, notify, err := s.append(build, ready)
 	if notify != nil {
 		notify()
 	}
@@ -212,9 +217,9 @@ func (s *Session) grown(tail []Event) []Event {
 	return append(make([]Event, 0, n), tail...)
 }
 
-// append accepts drafts, or those that build makes, under the lock; it returns who is to be told once the
-// lock is free.
-func (s *Session) append(build func(State) ([]Draft, error), drafts []Draft) (_ []Event, notify func(), err error) {
+// append accepts what is ready, and what build adds to it, under the lock; it returns who is to be told once the lock
+// is free.
+func (s *Session) append(build func(State) ([]Draft, error), ready []prepared) (_ []Event, notify func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.disposed {
@@ -224,29 +229,32 @@ func (s *Session) append(build func(State) ([]Draft, error), drafts []Draft) (_ 
 		return nil, nil, &UnsupportedError{Types: s.state.Unknown()}
 	}
 	if build != nil {
-		if drafts, err = build(s.state.Clone()); err != nil {
+		drafts, err := build(s.state.Clone())
+		if err != nil {
 			return nil, nil, err
 		}
+		for i := range drafts {
+			ready = append(ready, s.prepare(&drafts[i]))
+		}
 	}
-	if len(drafts) == 0 {
+	if len(ready) == 0 {
 		return nil, nil, nil
 	}
 	tail, st := s.tail, &s.state
-	if len(drafts) > 1 {
+	if len(ready) > 1 {
 		// A plain copy of the state: what a refused draft appended to a list lies behind the length of ours,
 		// and lists are handed out clipped only. A single draft is refused before it changes anything.
 		c := s.state
 		st = &c
 	}
-	for i := range drafts {
-		ev, err := s.accept(st, &drafts[i], tail)
-		if err != nil {
+	for i := range ready {
+		if err := s.accept(st, &ready[i], tail); err != nil {
 			return nil, nil, err
 		}
 		if len(tail) == cap(tail) {
 			tail = s.grown(tail)
 		}
-		tail = append(tail, ev)
+		tail = append(tail, ready[i].ev)
 	}
 	evs := tail[len(s.tail):len(tail):len(tail)]
 	if st != &s.state {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -103,4 +104,36 @@ func FuzzForms(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) { agree(t, data) })
+}
+
+// What is looked at is not decoded: to hold an event to its type makes nothing, and to accept one makes its data alone. The room
+// of the log grows by leaps.
+func TestAcceptMakesTheDataAlone(t *testing.T) {
+	reg := Core()
+	for _, d := range shaped {
+		v, err := CheckData([]byte(d))
+		if err != nil || strings.Contains(d, `\`) { // to compare a name it has to be decoded
+			continue
+		}
+		for _, k := range reg.Kinds() {
+			if k.Check == nil || k.Check(v) != nil {
+				continue
+			}
+			if n := testing.AllocsPerRun(100, func() { _ = k.Check(v) }); n > 0 {
+				t.Errorf("%s: a check of %s makes %v values", k.Type, d, n)
+			}
+		}
+	}
+	s, err := New(Header{ID: "abcd"}, Seed{}, Env{Now: func() int64 { return 1 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Draft{Type: TypeAssistantChunk, Data: []byte(`{"turn":1,"step":1,"chunk":{"type":"text-delta","index":0,"text":"some words"}}`)}
+	if n := testing.AllocsPerRun(1000, func() {
+		if _, err := s.Append(d); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 1 {
+		t.Errorf("to accept a chunk makes %v values, want 1", n)
+	}
 }

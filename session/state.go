@@ -190,36 +190,34 @@ func (s State) Problems() []Problem { return slices.Clip(s.problems) }
 // changes nothing. ev.Seq must be Next, and ev.Data must come from CheckData.
 func (s *State) Apply(ev Event) error {
 	k, known := s.kindOf(ev.Type)
-	if err := s.check(&ev, k, known); err != nil {
+	if err := s.check(&ev, k, known, k.shape(ev.Data)); err != nil {
 		return err
 	}
 	s.fold(&ev, k, known)
 	return nil
 }
 
-// check holds a new event to the rules, without folding it. k is what is known of its type.
-func (s *State) check(ev *Event, k *Kind, known bool) error {
-	if ev.Seq != s.next {
-		return s.reject(*ev, fmt.Sprintf("the next seq is %d", s.next), nil)
-	}
+// check holds a new event to the rules, without folding it. k is what is known of its type, and shape what that says of
+// its data.
+func (s *State) check(ev *Event, k *Kind, known bool, shape error) error {
 	switch {
+	case ev.Seq != s.next:
+		return s.reject(ev, fmt.Sprintf("the next seq is %d", s.next), nil)
 	case !known && !ev.Ignorable:
-		return s.reject(*ev, "no package declared the type and it is not ignorable", nil)
-	case known && k.Check != nil:
-		if err := k.Check(ev.Data); err != nil {
-			return s.reject(*ev, "data has the wrong shape", err)
-		}
+		return s.reject(ev, "no package declared the type and it is not ignorable", nil)
+	case shape != nil:
+		return s.reject(ev, "data has the wrong shape", shape)
 	}
 	if err := ev.Sources.check(ev.Seq); err != nil {
-		return s.reject(*ev, "bad citation", err)
+		return s.reject(ev, "bad citation", err)
 	}
 	if err := s.checkSurface(ev, k.Class); err != nil {
-		return s.reject(*ev, "surface", err)
+		return s.reject(ev, "surface", err)
 	}
 	return nil
 }
 
-func (s *State) reject(ev Event, why string, err error) error {
+func (s *State) reject(ev *Event, why string, err error) error {
 	return &RejectedError{Type: ev.Type, Seq: ev.Seq, Reason: why, Err: err}
 }
 
