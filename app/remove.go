@@ -114,9 +114,7 @@ func (a *App) Removals(ctx context.Context, ids []session.ID, blobs bool) ([]Rem
 	for i, d := range deps {
 		out[i] = Removal{ID: d.ID, Forks: []Heir{}, Note: note, Title: titles[d.ID]}
 		if !blobs {
-			if st, err := a.Store.Stat(ctx, d.ID); err == nil {
-				out[i].Title = st.Title
-			}
+			out[i].Title = a.titleOf(ctx, d.ID)
 		}
 		for _, h := range d.Heirs {
 			out[i].Forks = append(out[i].Forks, Heir{h.ID, h.Trashed, h.From, h.End - 1, h.Bytes})
@@ -172,9 +170,7 @@ func (a *App) Restore(ctx context.Context, ids []session.ID, each func(Removal) 
 	return eachRemoval(list, "restored", each, func(rm *Removal) error {
 		err := r.Restore(ctx, rm.ID)
 		if err == nil {
-			if st, serr := a.Store.Stat(ctx, rm.ID); serr == nil {
-				rm.Title = st.Title
-			}
+			rm.Title = a.titleOf(ctx, rm.ID)
 		}
 		return err
 	})

@@ -15,7 +15,7 @@ import (
 // StatsQuery says what is summed up.
 type StatsQuery struct {
 	Projects []string // the names of one project (Project.Names); nil = any
-	Since    int64    // Unix milliseconds, to the hour; 0: all
+	Since    int64    // Unix milliseconds, to the quarter of an hour; 0: all
 	Zone     *time.Location
 	Prices   meter.Prices
 }
@@ -94,10 +94,10 @@ func (a *App) Stats(ctx context.Context, q StatsQuery, progress func(done, all i
 			told[modelOf(hour)] = told[modelOf(hour)] || hour.Usage != nil
 		}
 		for _, hour := range w.Hours {
-			if (hour.Hour+1)*3_600_000 <= q.Since {
+			if (hour.Quarter+1)*index.QuarterMS <= q.Since {
 				continue
 			}
-			day := time.Unix(hour.Hour*3600, 0).In(q.Zone).Format(time.DateOnly)
+			day := time.UnixMilli(hour.Quarter * index.QuarterMS).In(q.Zone).Format(time.DateOnly)
 			model := modelOf(hour)
 			for _, key := range [][2]string{{"day", day}, {"project", project}, {"model", model}} {
 				if sums[key] == nil {

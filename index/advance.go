@@ -238,8 +238,8 @@ func sameFacts(a, b *Facts) bool {
 func addHours(ctx context.Context, tx *sql.Tx, id session.ID, sums uint64, add hours) (uint64, error) {
 	for k, d := range add {
 		var raw []byte
-		err := tx.QueryRowContext(ctx, "SELECT data FROM hours WHERE id = ? AND hour = ? AND provider = ? AND model = ?",
-			string(id), k.hour, k.provider, k.model).Scan(&raw)
+		err := tx.QueryRowContext(ctx, "SELECT data FROM hours WHERE id = ? AND quarter = ? AND provider = ? AND model = ?",
+			string(id), k.quarter, k.provider, k.model).Scan(&raw)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 		case err != nil:
@@ -257,8 +257,8 @@ func addHours(ctx context.Context, tx *sql.Tx, id session.ID, sums uint64, add h
 		}
 		text = seal(id, ofHours, text)
 		sums += sealed(text)
-		if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO hours(id, hour, provider, model, data) VALUES(?, ?, ?, ?, ?)",
-			string(id), k.hour, k.provider, k.model, text); err != nil {
+		if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO hours(id, quarter, provider, model, data) VALUES(?, ?, ?, ?, ?)",
+			string(id), k.quarter, k.provider, k.model, text); err != nil {
 			return 0, err
 		}
 	}

@@ -19,13 +19,13 @@ import (
 )
 
 // version is that of the tables and of what is in them. A file of any other version is thrown away.
-const version = 7
+const version = 8
 
 var schema = []string{
 	`CREATE TABLE heads(id TEXT PRIMARY KEY, head BLOB NOT NULL) WITHOUT ROWID`,
 	`CREATE TABLE bodies(id TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID`,
-	`CREATE TABLE hours(id TEXT, hour INTEGER, provider TEXT, model TEXT, data BLOB NOT NULL,
-		PRIMARY KEY(id, hour, provider, model)) WITHOUT ROWID`,
+	`CREATE TABLE hours(id TEXT, quarter INTEGER, provider TEXT, model TEXT, data BLOB NOT NULL,
+		PRIMARY KEY(id, quarter, provider, model)) WITHOUT ROWID`,
 	// What a new process needs at once, and of which sessions the pack in it is not true any more.
 	`CREATE TABLE looked(n INTEGER PRIMARY KEY, data BLOB NOT NULL)`,
 	`CREATE TABLE changed(id TEXT PRIMARY KEY, v INTEGER NOT NULL) WITHOUT ROWID`,

@@ -41,7 +41,7 @@ type Facts struct {
 type Begun struct {
 	Provider string `json:"provider"`
 	Model    string `json:"model"`
-	Turn     *int64 `json:"turn,omitzero"` // the hour of the turn, until its first step was answered
+	Turn     *int64 `json:"turn,omitzero"` // the quarter of the turn, until its first step was answered
 	Step     *int64 `json:"step,omitzero"` // of the step, until it was
 }
 
@@ -54,10 +54,10 @@ type Spent struct {
 	Own      *message.Usage `json:"own,omitzero"`
 }
 
-// Hour is a row of the table behind statistics: what a session did itself, without what it inherited, in one hour with
-// one model.
+// Hour is a row of the table behind statistics: what a session did itself, without what it inherited, in a part of an hour with
+// one model. A quarter is the most that ends wherever a day does: zones are half hours and quarters away from each other, too.
 type Hour struct {
-	Hour     int64          `json:"hour"` // Unix hours
+	Quarter  int64          `json:"quarter"` // of an hour, since 1970
 	Provider string         `json:"provider"`
 	Model    string         `json:"model"`            // that worked then; "" before the first was named
 	Usage    *message.Usage `json:"usage,omitzero"`   // nil: no answer told any, which is not zero
@@ -68,7 +68,10 @@ type Hour struct {
 	ToolMS   int64          `json:"toolMs,omitzero"`  // from a call's start to its result
 }
 
-// add sums up two rows of the same hour and model.
+// QuarterMS is how many milliseconds a quarter of an hour has.
+const QuarterMS = 15 * 60_000
+
+// add sums up two rows of the same quarter and model.
 func (h Hour) add(o Hour) Hour {
 	h.Turns, h.Steps, h.Calls = h.Turns+o.Turns, h.Steps+o.Steps, h.Calls+o.Calls
 	h.ModelMS, h.ToolMS = h.ModelMS+o.ModelMS, h.ToolMS+o.ToolMS
@@ -83,7 +86,7 @@ func (h Hour) add(o Hour) Hour {
 }
 
 type hourKey struct {
-	hour            int64
+	quarter         int64
 	provider, model string
 }
 
@@ -91,7 +94,7 @@ type hourKey struct {
 type hours map[hourKey]Hour
 
 func (h hours) add(d Hour) {
-	k := hourKey{d.Hour, d.Provider, d.Model}
+	k := hourKey{d.Quarter, d.Provider, d.Model}
 	if was, ok := h[k]; ok {
 		d = was.add(d)
 	}
@@ -105,7 +108,7 @@ func begun(h session.Header) Facts {
 	return Facts{Turn: session.None, LastActivity: h.CreatedAt}
 }
 
-// fold takes in the next event. What it did in its hour is added to add.
+// fold takes in the next event. What it did in its quarter is added to add.
 func (f *Facts) fold(h session.Header, reg *session.Registry, ev *session.Event, add hours) {
 	f.Next = ev.Seq + 1
 	own := ev.Seq >= h.Shared()
@@ -116,7 +119,7 @@ func (f *Facts) fold(h session.Header, reg *session.Registry, ev *session.Event,
 		if !own {
 			return
 		}
-		d.Hour, d.Provider, d.Model = floorHour(ev.Time), f.Provider, f.Model
+		d.Quarter, d.Provider, d.Model = quarterOf(ev.Time), f.Provider, f.Model
 		if f.Begun != nil {
 			d.Provider, d.Model = f.Begun.Provider, f.Begun.Model
 		}
@@ -127,7 +130,7 @@ func (f *Facts) fold(h session.Header, reg *session.Registry, ev *session.Event,
 		f.Turn = ev.Seq
 		f.Turns++
 		f.StepAt, f.Running = 0, nil
-		f.begin(&Begun{Turn: new(floorHour(ev.Time))}, own)
+		f.begin(&Begun{Turn: new(quarterOf(ev.Time))}, own)
 		did(Hour{Turns: 1})
 	case session.TypeTurnEnd:
 		f.Turn, f.Begun, f.StepAt, f.Running = session.None, nil, 0, nil
@@ -136,7 +139,7 @@ func (f *Facts) fold(h session.Header, reg *session.Registry, ev *session.Event,
 		if f.StepAt = 0; own {
 			f.StepAt = ev.Time
 		}
-		b := Begun{Step: new(floorHour(ev.Time))}
+		b := Begun{Step: new(quarterOf(ev.Time))}
 		if f.Begun != nil && f.Begun.Step == nil {
 			b.Turn = f.Begun.Turn
 		}
@@ -187,7 +190,7 @@ func (f *Facts) fold(h session.Header, reg *session.Registry, ev *session.Event,
 			f.by(provider, model, add)
 		}
 		if own {
-			add.add(Hour{Hour: floorHour(ev.Time), Provider: provider, Model: model, Usage: &u})
+			add.add(Hour{Quarter: quarterOf(ev.Time), Provider: provider, Model: model, Usage: &u})
 		}
 	}
 	if ev.Type == session.TypeAssistantMessage && ev.Op.Kind != session.OpReplace {
@@ -218,10 +221,10 @@ func (f *Facts) by(provider, model string, add hours) {
 		return // it was answered
 	}
 	b := *f.Begun
-	move := func(hour *int64, turns, steps int) {
-		if hour != nil {
-			add.add(Hour{Hour: *hour, Provider: b.Provider, Model: b.Model, Turns: -turns, Steps: -steps})
-			add.add(Hour{Hour: *hour, Provider: provider, Model: model, Turns: turns, Steps: steps})
+	move := func(quarter *int64, turns, steps int) {
+		if quarter != nil {
+			add.add(Hour{Quarter: *quarter, Provider: b.Provider, Model: b.Model, Turns: -turns, Steps: -steps})
+			add.add(Hour{Quarter: *quarter, Provider: provider, Model: model, Turns: turns, Steps: steps})
 		}
 	}
 	move(b.Turn, 1, 0)
@@ -287,10 +290,9 @@ func digest(ev session.Event) string {
 	return fmt.Sprintf("%x", h.Sum(nil)[:12])
 }
 
-func floorHour(ms int64) int64 {
-	const hour = 3600_000
-	n := ms / hour
-	if ms%hour < 0 {
+func quarterOf(ms int64) int64 {
+	n := ms / QuarterMS
+	if ms%QuarterMS < 0 {
 		n--
 	}
 	return n

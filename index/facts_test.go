@@ -74,7 +74,7 @@ func TestFactsAgreeWithTheState(t *testing.T) {
 		}
 		var sum Hour
 		for k, d := range all {
-			if d.Hour != k.hour || d.ModelMS < 0 || d.ToolMS < 0 {
+			if d.Quarter != k.quarter || d.ModelMS < 0 || d.ToolMS < 0 {
 				t.Fatalf("hour %+v", d)
 			}
 			sum = sum.add(d)
@@ -87,7 +87,7 @@ func TestFactsAgreeWithTheState(t *testing.T) {
 
 // What is begun counts for the model that is asked, or answers, although the log names it later.
 func TestWhoWorked(t *testing.T) {
-	const hour = 3600_000
+	const hour = 4 * QuarterMS
 	ev := func(at int64, typ, data string) session.Event {
 		return session.Event{Time: at, Type: typ, Data: jsontext.Value(data)}
 	}
@@ -109,15 +109,15 @@ func TestWhoWorked(t *testing.T) {
 		want   []Hour
 	}{
 		"the first step": {[]session.Event{turn, step, asks(hour, "a")}, 0, []Hour{
-			{Hour: 0, Provider: "p", Model: "a", Turns: 1}, {Hour: 1, Provider: "p", Model: "a", Steps: 1}}},
+			{Quarter: 0, Provider: "p", Model: "a", Turns: 1}, {Quarter: 4, Provider: "p", Model: "a", Steps: 1}}},
 		"a change": {[]session.Event{turn, step, asks(hour, "a"), answers(hour, "a"), call, step, asks(hour, "b"), answers(hour, "b"), end}, 0, []Hour{
-			{Hour: 0, Provider: "p", Model: "a", Turns: 1}, {Hour: 1, Provider: "p", Model: "a", Steps: 1, Calls: 1, Usage: one},
-			{Hour: 1, Provider: "p", Model: "b", Steps: 1, Usage: one}}},
+			{Quarter: 0, Provider: "p", Model: "a", Turns: 1}, {Quarter: 4, Provider: "p", Model: "a", Steps: 1, Calls: 1, Usage: one},
+			{Quarter: 4, Provider: "p", Model: "b", Steps: 1, Usage: one}}},
 		"who answers has another name": {[]session.Event{turn, step, asks(hour, "a"), answers(hour, "a-1"), call, step, answers(hour, "a-1")}, 0, []Hour{
-			{Hour: 0, Provider: "p", Model: "a-1", Turns: 1}, {Hour: 1, Provider: "p", Model: "a-1", Steps: 2, Calls: 1, Usage: &message.Usage{InputTokens: 2}}}},
-		"nobody was ever named": {[]session.Event{turn, step, end}, 0, []Hour{{Hour: 0, Turns: 1}, {Hour: 1, Steps: 1}}},
+			{Quarter: 0, Provider: "p", Model: "a-1", Turns: 1}, {Quarter: 4, Provider: "p", Model: "a-1", Steps: 2, Calls: 1, Usage: &message.Usage{InputTokens: 2}}}},
+		"nobody was ever named": {[]session.Event{turn, step, end}, 0, []Hour{{Quarter: 0, Turns: 1}, {Quarter: 4, Steps: 1}}},
 		"what was inherited stays where it is": {[]session.Event{turn, step, asks(hour, "a"), answers(hour, "x"), end, turn, step}, 4, []Hour{
-			{Hour: 0, Provider: "p", Model: "a", Turns: 1}, {Hour: 1, Provider: "p", Model: "a", Steps: 1}}},
+			{Quarter: 0, Provider: "p", Model: "a", Turns: 1}, {Quarter: 4, Provider: "p", Model: "a", Steps: 1}}},
 	} {
 		h := session.Header{Format: session.Format, ID: "s", SeedLength: session.Seq(c.shared)}
 		f, all := begun(h), hours{}

@@ -11,10 +11,10 @@ import (
 	"github.com/strandline-dev/strandline/session"
 )
 
-// Worked is what one session did, hour by hour, without what it inherited.
+// Worked is what one session did, quarter by quarter of an hour, without what it inherited.
 type Worked struct {
 	Row
-	Hours []Hour // by hour, provider and model
+	Hours []Hour // by quarter, provider and model
 }
 
 // Hours calls f with every session that q selects (its limit and cursor mean nothing here), newest first, and what it did.
@@ -95,10 +95,10 @@ func (x *Index) hours(ctx context.Context, id session.ID, f Facts) ([]Hour, erro
 func (h hours) rows() []Hour {
 	out := slices.Collect(maps.Values(h))
 	out = slices.DeleteFunc(out, func(h Hour) bool { // all of it was another model's
-		return h == Hour{Hour: h.Hour, Provider: h.Provider, Model: h.Model}
+		return h == Hour{Quarter: h.Quarter, Provider: h.Provider, Model: h.Model}
 	})
 	slices.SortFunc(out, func(a, b Hour) int {
-		return cmp.Or(cmp.Compare(a.Hour, b.Hour), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Model, b.Model))
+		return cmp.Or(cmp.Compare(a.Quarter, b.Quarter), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Model, b.Model))
 	})
 	return out
 }

@@ -170,7 +170,7 @@ func (c *cli) text(what, s string) string {
 // open opens the store.
 func (c *cli) open() (*app.App, error) {
 	return app.Open(app.Options{Store: c.store, Kinds: [][]session.Kind{demo.Kinds()}, Warn: func(err error) {
-		c.note("%v; lists and searches take longer", err)
+		c.remark("%v; lists and searches take longer", err)
 	}})
 }
 
@@ -221,8 +221,17 @@ func (c *cli) resolve(ctx context.Context, a *app.App, arg string) (session.ID, 
 	return id, err
 }
 
-// note tells something worth knowing on stderr.
+// note tells something worth knowing on stderr, behind what was printed before: a full buffer ends anywhere, and the rest of a
+// line must not come after the note.
 func (c *cli) note(format string, args ...any) {
+	if !c.quiet {
+		_ = c.out.Flush() // an error stays in the writer and is reported at the end
+	}
+	c.remark(format, args...)
+}
+
+// remark is note for those who may not touch what is printed: they are not of the goroutine that prints.
+func (c *cli) remark(format string, args ...any) {
 	if !c.quiet {
 		fmt.Fprintln(c.err, "strand: note: "+safeLine(fmt.Sprintf(format, args...)))
 	}
@@ -241,8 +250,17 @@ func (c *cli) object(v any) error {
 	if err != nil {
 		return err
 	}
+	return c.line(b)
+}
+
+// line prints a line of JSON. What would act on a terminal is escaped there, as JSON leaves C1 controls and marks of direction
+// alone; the value is the same.
+func (c *cli) line(b []byte) error {
+	if c.outTerm {
+		b = escaped(b)
+	}
 	c.out.Write(b)
-	return c.out.WriteByte('\n')
+	return c.out.WriteByte('\n') // it knows of an error before
 }
 
 // completeID offers the ids of this project's sessions to the shell.

@@ -42,11 +42,11 @@ func (c *cli) fakeLLMCmd() *cobra.Command {
 				}
 				switch {
 				case s.Number == 0:
-					c.note("%s", s.What)
+					c.remark("%s", s.What)
 				case s.Line == 0:
-					c.note("request %d: %s", s.Number, s.What)
+					c.remark("request %d: %s", s.Number, s.What)
 				default:
-					c.note("request %d: line %d: %s%s", s.Number, s.Line, s.What, left)
+					c.remark("request %d: line %d: %s%s", s.Number, s.Line, s.What, left)
 				}
 			}
 			f, err := app.OpenFakeLLM(cmd.Context(), o)

@@ -34,8 +34,8 @@ type streamer struct {
 }
 
 func (s *streamer) event(ev session.Event) {
-	s.buf = append(app.AppendEvent(s.buf[:0], ev), '\n')
-	s.c.out.Write(s.buf)
+	s.buf = app.AppendEvent(s.buf[:0], ev)
+	_ = s.c.line(s.buf)
 	s.c.out.Flush() // an error stays in the writer and is reported at the end
 }
 

@@ -83,7 +83,12 @@ func (c *cli) search(cmd *cobra.Command, q app.SearchQuery) error {
 			if c.json {
 				return c.object(m)
 			}
-			spin.print(false, func() { c.printMatch(m, q.Projects == nil) })
+			spin.print(false, func() {
+				c.printMatch(m, q.Projects == nil)
+				if c.outTerm { // a full buffer ends anywhere, and the line of the spinner would take the rest's place
+					_ = c.out.Flush() // an error stays in the writer and is reported at the end
+				}
+			})
 			return nil
 		})
 	if err != nil {

@@ -103,8 +103,8 @@ func (c *cli) show(ctx context.Context, a *app.App, ins *app.Inspection, o showF
 			if err != nil {
 				return err
 			}
-			buf = append(app.AppendEvent(buf[:0], ev), '\n')
-			if _, err := c.out.Write(buf); err != nil {
+			buf = app.AppendEvent(buf[:0], ev)
+			if err := c.line(buf); err != nil {
 				return err
 			}
 		}

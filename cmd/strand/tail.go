@@ -112,9 +112,8 @@ func (t *tailer) writer(h *app.Holder) {
 
 func (t *tailer) event(ev app.TailEvent) error {
 	if t.events {
-		t.buf = append(app.AppendEvent(t.buf[:0], ev.Event), '\n')
-		_, err := t.c.out.Write(t.buf)
-		return err
+		t.buf = app.AppendEvent(t.buf[:0], ev.Event)
+		return t.c.line(t.buf)
 	}
 	if t.c.json {
 		for _, e := range ev.Entries {

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // styles of text on a terminal.
@@ -56,6 +60,26 @@ func visible(s string) string {
 		b.WriteRune(r)
 	}
 	return b.String()
+}
+
+// escaped is JSON with what is hostile in its strings escaped: the value is the same.
+func escaped(b []byte) []byte {
+	if bytes.IndexFunc(b, hostile) < 0 {
+		return b
+	}
+	out := make([]byte, 0, len(b)+64)
+	for _, r := range string(b) {
+		switch {
+		case !hostile(r):
+			out = utf8.AppendRune(out, r)
+		case r > 0xffff:
+			hi, lo := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, hi, lo)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	return out
 }
 
 // hostile reports whether a rune does something to a terminal, or hides from a reader. Joiners and the marks
