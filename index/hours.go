@@ -39,7 +39,7 @@ func (x *Index) Hours(ctx context.Context, q Query, progress Progress, f func(Wo
 	return nil
 }
 
-// HoursOf returns what the session id, of the header h, did itself in the log p, hour by hour, also where p is only the
+// HoursOf returns what the session id, of the header h, did itself in the log p, quarter by quarter of an hour, also where p is only the
 // beginning of what is stored. It is what the index has if that is of the same events, else it is folded from p, whose
 // errors are returned: damage, for one.
 func (x *Index) HoursOf(ctx context.Context, id session.ID, h session.Header, p session.Prefix) ([]Hour, error) {
