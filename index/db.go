@@ -119,11 +119,7 @@ func (x *Index) connect(ctx context.Context) error {
 	q := url.Values{"_txlock": {"immediate"}, "_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", x.wait()), "journal_mode(WAL)", "synchronous(NORMAL)", "trusted_schema(0)", "secure_delete(1)",
 	}}
-	c, err := sqlite.NewConnector((&url.URL{Scheme: "file", Path: x.opt.Path, RawQuery: q.Encode()}).String())
-	if err != nil {
-		return err
-	}
-	db := sql.OpenDB(connector{c, x.tally.change})
+	db := sql.OpenDB(connector{(&url.URL{Scheme: "file", Path: x.opt.Path, RawQuery: q.Encode()}).String(), x.tally.change})
 	db.SetMaxOpenConns(1)
 	x.db, x.file, x.loaded = db, fileID{info}, -1
 	has := 0

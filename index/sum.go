@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"strconv"
+	"sync"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -19,11 +20,11 @@ import (
 // tells of each, before and after. It never becomes right by writing: damage that a change replaces stays in it.
 
 // summed are the tables that an answer depends on.
-var summed = []struct{ table, rows string }{
-	{"words_data", "SELECT id, block FROM words_data"}, {"words_idx", "SELECT segid, term, pgno FROM words_idx"},
-	{"grams_data", "SELECT id, block FROM grams_data"}, {"grams_idx", "SELECT segid, term, pgno FROM grams_idx"},
-	{"docs", "SELECT key, n, seq, time, tool FROM docs"}, {"covers", "SELECT n, id, cover FROM covers"},
-	{"state", "SELECT name, v FROM state WHERE name <> '" + sumName + "'"},
+var summed = []struct{ table, columns, where string }{
+	{"words_data", "id, block", ""}, {"words_idx", "segid, term, pgno", ""},
+	{"grams_data", "id, block", ""}, {"grams_idx", "segid, term, pgno", ""},
+	{"docs", "key, n, seq, time, tool", ""}, {"covers", "n, id, cover", ""},
+	{"state", "name, v", " WHERE name <> '" + sumName + "'"},
 }
 
 const sumName = "sum"
@@ -43,41 +44,78 @@ func appendValue(row, v []byte) []byte {
 	return append(binary.AppendUvarint(row, uint64(len(v))), v...)
 }
 
-// tablesSum reads everything that an answer of the tables depends on.
-func tablesSum(ctx context.Context, tx *sql.Tx) (int64, error) {
-	var sum uint64
-	var buf []byte
-	for i, t := range summed {
-		rows, err := tx.QueryContext(ctx, t.rows)
-		if err != nil {
-			return 0, err
-		}
-		names, err := rows.Columns()
-		if err != nil {
-			rows.Close()
-			return 0, err
-		}
-		row := make([]sql.RawBytes, len(names))
-		into := make([]any, len(names))
-		for c := range row {
-			into[c] = &row[c]
-		}
-		for rows.Next() {
-			if err := rows.Scan(into...); err != nil {
-				rows.Close()
-				return 0, err
-			}
-			buf = append(buf[:0], byte(i))
-			for _, v := range row {
-				buf = appendValue(buf, v)
-			}
-			sum += rowSum(buf)
-		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-			return 0, err
+// appendRow makes of a row of a table what its number is of.
+func appendRow[V any](b []byte, table int, row []V) ([]byte, error) {
+	b = append(b, byte(table))
+	for _, v := range row {
+		switch v := any(v).(type) {
+		case nil:
+			b = appendValue(b, nil)
+		case int64:
+			var digits [20]byte
+			b = appendValue(b, strconv.AppendInt(digits[:0], v, 10))
+		case string:
+			b = append(binary.AppendUvarint(b, uint64(len(v))), v...)
+		case []byte:
+			b = appendValue(b, v)
+		default:
+			return b, fmt.Errorf("index: a value of type %T in a table of the search", v)
 		}
 	}
-	return int64(sum), nil
+	return b, nil
+}
+
+// rowsSum is a function of SQL: rows_sum(table, columns ..) is the sum of the numbers of rows. Summed where SQLite reads them, a
+// row crosses none of the layers of package sql.
+const rowsSum = "rows_sum"
+
+// engine is SQLite with that function: made once, for it keeps what was made.
+var engine = sync.OnceValues(func() (*sqlite.Driver, error) {
+	d := &sqlite.Driver{}
+	return d, d.RegisterFunction(rowsSum, &sqlite.FunctionImpl{
+		NArgs: -1, Deterministic: true, VolatileArgs: true, // nothing of a row is kept
+		MakeAggregate: func(sqlite.FunctionContext) (sqlite.AggregateFunction, error) { return &summing{}, nil },
+	})
+})
+
+// summing is a call of rows_sum.
+type summing struct {
+	sum uint64
+	buf []byte
+}
+
+func (s *summing) Step(_ *sqlite.FunctionContext, args []driver.Value) (err error) {
+	table, ok := args[0].(int64)
+	if !ok {
+		return errWrong
+	}
+	if s.buf, err = appendRow(s.buf[:0], int(table), args[1:]); err == nil {
+		s.sum += rowSum(s.buf)
+	}
+	return err
+}
+
+func (s *summing) WindowInverse(*sqlite.FunctionContext, []driver.Value) error {
+	return errors.New("index: " + rowsSum + " is not for windows")
+}
+
+func (s *summing) WindowValue(*sqlite.FunctionContext) (driver.Value, error) {
+	return int64(s.sum), nil
+}
+
+func (s *summing) Final(*sqlite.FunctionContext) {}
+
+// tablesSum reads everything that an answer of the tables depends on.
+func tablesSum(ctx context.Context, tx *sql.Tx) (sum int64, err error) {
+	for i, t := range summed {
+		var part int64
+		q := fmt.Sprintf("SELECT %s(%d, %s) FROM %s%s", rowsSum, i, t.columns, t.table, t.where)
+		if err := tx.QueryRowContext(ctx, q).Scan(&part); err != nil {
+			return 0, err
+		}
+		sum += part
+	}
+	return sum, nil
 }
 
 // tally is by how much the sum changed in a transaction.
@@ -121,33 +159,30 @@ func (t *tally) of(table, n int) uint64 {
 	if t.row[0] == sumName {
 		return 0
 	}
-	t.buf = append(t.buf[:0], byte(table))
-	for _, v := range t.row[:n] {
-		switch v := v.(type) {
-		case nil:
-			t.buf = appendValue(t.buf, nil)
-		case int64:
-			var digits [20]byte
-			t.buf = appendValue(t.buf, strconv.AppendInt(digits[:0], v, 10))
-		case string:
-			t.buf = appendValue(t.buf, []byte(v))
-		case []byte:
-			t.buf = appendValue(t.buf, v)
-		default:
-			t.err = fmt.Errorf("index: a value of type %T in a table of the search", v)
-		}
-	}
+	t.buf, t.err = appendRow(t.buf[:0], table, t.row[:n])
 	return rowSum(t.buf)
 }
 
 // connector opens connections that tell of what they change.
 type connector struct {
-	driver.Connector
+	name   string
 	change sqlite.PreUpdateHookFn
 }
 
+func (c connector) Driver() driver.Driver {
+	d, _ := engine()
+	return d
+}
+
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := c.Connector.Connect(ctx)
+	d, err := engine()
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	conn, err := d.Open(c.name)
 	if err != nil {
 		return nil, err
 	}
