@@ -43,10 +43,7 @@ func (s *Store) Marks(ctx context.Context, ids []session.ID, known func(session.
 			return nil, err
 		}
 	}
-	live, err := s.announced()
-	if err != nil {
-		return nil, err
-	}
+	live, _ := s.announced()
 	marks := make([]store.Mark, len(ids))
 	now := s.opt.Now()
 	if err := inParts(ctx, len(ids), 256, func(i int) {
@@ -87,10 +84,7 @@ func inParts(ctx context.Context, n, part int, f func(i int)) error {
 
 // Ends lists live/ once, and what a mark needs of a session is seen on the way to its end.
 func (s *Store) Ends(ctx context.Context, known []store.Mark) ([]store.End, error) {
-	live, err := s.announced()
-	if err != nil {
-		return nil, err
-	}
+	live, _ := s.announced()
 	ends := make([]store.End, len(known))
 	now := s.opt.Now()
 	if err := inParts(ctx, len(known), 16, func(i int) {
@@ -134,7 +128,7 @@ func (s *Store) Traces(ctx context.Context) (store.Traces, error) {
 	var nums []int64
 	for _, name := range []string{"sessions", "live"} { // before what is in them is listed
 		info, err := s.fs.Stat(s.path(name))
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) || err != nil && name == "live" {
 			told = told && name == "sessions" // without live/ nobody is announced, who lost it while he writes for one
 			nums = append(nums, 0, 0)
 			continue
@@ -147,10 +141,8 @@ func (s *Store) Traces(ctx context.Context) (store.Traces, error) {
 		told = told && ok && info.IsDir() && info.Mode().Perm()&0o200 != 0 && now.Sub(time.Unix(0, changed)) >= settled
 		nums = append(nums, inode, changed)
 	}
-	live, err := s.announced()
-	if err != nil {
-		return t, err
-	}
+	live, ok := s.announced()
+	told = told && ok
 	for name := range live {
 		if id, ok := strings.CutSuffix(name, ".json"); ok && session.ValidID(session.ID(id)) == nil {
 			t.Held = append(t.Held, session.ID(id))
@@ -163,17 +155,18 @@ func (s *Store) Traces(ctx context.Context) (store.Traces, error) {
 	return t, nil
 }
 
-// announced returns the names of all announcements.
-func (s *Store) announced() (map[string]bool, error) {
+// announced returns the names of all announcements. ok is false where they cannot be read: nobody is known to write then. That is no
+// reason to know nothing of the sessions.
+func (s *Store) announced() (names map[string]bool, ok bool) {
 	list, err := s.fs.ReadDir(s.path("live"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	if err != nil {
+		return nil, errors.Is(err, fs.ErrNotExist)
 	}
-	names := make(map[string]bool, len(list))
+	names = make(map[string]bool, len(list))
 	for _, e := range list {
 		names[e.Name()] = true
 	}
-	return names, nil
+	return names, true
 }
 
 // mark looks at one session. The zero value: there is none.
