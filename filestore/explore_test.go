@@ -22,22 +22,19 @@ func readingOf(id session.ID, times int) func(*actor) {
 	return func(a *actor) {
 		s := a.store()
 		for i := range times {
-			due := a.w.ackedSeqs()
-			for _, q := range due { // what must be seen is a part of the state
-				a.local = mix(a.local, int(q), a.w.acks[q])
-			}
+			due := a.due()
 			snap, err := s.Read(context.Background(), id)
 			if a.dead {
 				return
 			}
 			if err != nil {
-				if !a.w.away(err) {
-					a.w.fail("%s: %v", a.name, err)
+				if !a.away(err) {
+					a.fail("%s: %v", a.name, err)
 				}
 				continue
 			}
-			if (len(snap.Damage) > 0 || snap.Lost != nil) && a.w.meddled == 0 {
-				a.w.fail("%s read a damaged log: %+v, lost %v", a.name, snap.Damage, snap.Lost)
+			if (len(snap.Damage) > 0 || snap.Lost != nil) && !a.meddled() {
+				a.fail("%s read a damaged log: %+v, lost %v", a.name, snap.Damage, snap.Lost)
 			}
 			var got []session.Event
 			for ev, err := range snap.Prefix.Range(0, snap.Prefix.Len()) {
@@ -45,18 +42,20 @@ func readingOf(id session.ID, times int) func(*actor) {
 					return
 				}
 				if err != nil {
-					a.w.fail("%s: %v", a.name, err)
+					a.fail("%s: %v", a.name, err)
 					return
 				}
 				got = append(got, ev)
 			}
 			snap.Close()
-			a.w.holds("what "+a.name+" read", got, due)
-			if a.w.s.locks != noLock {
-				a.w.prefix(a.name+" read what it did not read again", a.seen, got)
+			if what := lacks(got, due); what != "" {
+				a.fail("what %s read %s", a.name, what)
+			}
+			if at := differs(a.seen, got); at != "" && a.s.locks != noLock {
+				a.fail("%s read what it did not read again: %s", a.name, at)
 			}
 			a.seen = got
-			a.local = mix("read", i, a.made, digest(got))
+			a.becomes("read", i)
 		}
 		a.done = true
 	}
@@ -81,8 +80,8 @@ func forkingOf(id, child session.ID) func(*actor) {
 			return
 		}
 		if err != nil {
-			if a.refused = a.w.away(err); !a.refused {
-				a.w.fail("%s: %v", a.name, err)
+			if a.refused = a.away(err); !a.refused {
+				a.fail("%s: %v", a.name, err)
 			}
 			return
 		}
@@ -96,8 +95,8 @@ func forkingOf(id, child session.ID) func(*actor) {
 			return
 		}
 		if err != nil {
-			if a.refused = a.w.away(err); !a.refused {
-				a.w.fail("%s: fork: %v", a.name, err)
+			if a.refused = a.away(err); !a.refused {
+				a.fail("%s: fork: %v", a.name, err)
 			}
 			return
 		}
@@ -116,17 +115,12 @@ func upkeep(do func(*Store) error) func(*actor) {
 		switch {
 		case err == nil:
 			a.keeps = true
-		case errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrFenced) && a.w.s.locks != allLocks:
+		case errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrFenced) && a.s.locks != allLocks:
 			a.refused = true
 		default:
-			a.w.fail("%s: %v", a.name, err)
+			a.fail("%s: %v", a.name, err)
 		}
 	}
-}
-
-// away reports whether an error says that the session is not where it was, and somebody may have moved it.
-func (w *world) away(err error) bool {
-	return (w.meddled > 0 || w.s.moved) && errors.Is(err, store.ErrNotFound)
 }
 
 func packing(s *Store) error {
@@ -143,24 +137,54 @@ func purgeSubject(s *Store) error { return s.Purge(context.Background(), []sessi
 
 func trashSubject(s *Store) error { return s.Trash(context.Background(), subject) }
 
-// holds checks that the seqs that were acknowledged are in a log, by who acknowledged them.
-func (w *world) holds(what string, got []session.Event, seqs []session.Seq) {
-	for _, q := range seqs {
-		who := w.acks[q]
-		if int(q) >= len(got) || string(got[q].Data) != string(by(who, q, 1)[0].Data) {
-			w.fail("%s does not have seq %d, which was acknowledged by %s", what, q, who)
-			return
+// lacks says which of the seqs that were acknowledged, "seq who", is not in a log as it was acknowledged.
+func lacks(got []session.Event, acked []string) string {
+	for _, ack := range acked {
+		var q int
+		var who string
+		fmt.Sscan(ack, &q, &who)
+		if q >= len(got) || string(got[q].Data) != string(by(who, session.Seq(q), 1)[0].Data) {
+			return fmt.Sprintf("does not have seq %d, which was acknowledged by %s", q, who)
 		}
 	}
+	return ""
+}
+
+// differs says where b does not begin with a.
+func differs(a, b []session.Event) string {
+	for i := range a {
+		if i >= len(b) || !same(a[i], b[i]) {
+			return fmt.Sprint("seq ", i)
+		}
+	}
+	return ""
 }
 
 func (w *world) prefix(what string, a, b []session.Event) {
-	for i := range a {
-		if i >= len(b) || !same(a[i], b[i]) {
-			w.fail("%s: seq %d", what, i)
-			return
+	if at := differs(a, b); at != "" {
+		w.fail("%s: %s", what, at)
+	}
+}
+
+// atEnd returns the store as it is when all have ended.
+func (w *world) atEnd() *Store {
+	for _, p := range w.players {
+		if n := len(slices.DeleteFunc(slices.Clone(p.fds), func(f *desc) bool { return f == nil })); n > 0 {
+			w.fail("%s has ended and has %d locks", p.name, n)
 		}
 	}
+	o := testOptions()
+	mem := w.mem
+	if mem == nil {
+		mem = w.disk.mem()
+	}
+	o.FS = mem.Process()
+	s, err := Open("/s", o)
+	if err != nil {
+		panic(err)
+	}
+	s.locks, s.ready, s.patience = true, true, 0
+	return s
 }
 
 // checkEnd looks at what is left when all have ended.
@@ -174,19 +198,8 @@ func checkEnd(w *world) {
 	if w.disk.names[subjectDir] != nil && w.disk.names[subjectDir+"/"+headerName] == nil {
 		recreate.do(w)
 	}
-	for _, a := range w.actors {
-		if n := len(a.locks); n > 0 {
-			w.fail("%s has ended and has %d locks", a.name, n)
-		}
-	}
-	o := testOptions()
-	o.FS = w.disk.mem.Process()
-	s, err := Open("/s", o)
-	if err != nil {
-		w.fail("%v", err)
-		return
-	}
-	s.locks, s.ready, s.patience = true, true, 0
+	s := w.atEnd()
+	var err error
 	if w.disk.names[subjectDir] == nil {
 		err = s.Restore(context.Background(), subject)
 	}
@@ -201,11 +214,19 @@ func checkEnd(w *world) {
 	if w.wrong != "" {
 		return
 	}
-	w.holds("the log", got, w.ackedSeqs())
+	var acked []string
+	for q, who := range w.acks {
+		acked = append(acked, fmt.Sprint(int(q), " ", who))
+	}
+	slices.Sort(acked)
+	if what := lacks(got, acked); what != "" {
+		w.fail("the log %s", what)
+	}
 	progress := w.deaths > 0 || w.meddled > 0 || w.s.spoilt && w.metDamage()
-	for _, a := range w.actors {
+	for _, p := range w.players {
+		a := p.at
 		if a.seen != nil && w.s.locks != noLock {
-			w.prefix(a.name+" read what is not there in the end", a.seen, got)
+			w.prefix(p.name+" read what is not there in the end", a.seen, got)
 		}
 		if a.child != "" && w.s.locks != noLock {
 			child := w.endsWith(s, a.child)
@@ -217,8 +238,9 @@ func checkEnd(w *world) {
 	}
 	if !progress {
 		var ends []string
-		for _, a := range w.actors {
-			ends = append(ends, fmt.Sprintf("%s: done %v, fenced %v, refused %v: %v", a.name, a.done, a.fenced, a.refused, a.err))
+		for _, p := range w.players {
+			a := p.at
+			ends = append(ends, fmt.Sprintf("%s: done %v, fenced %v, refused %v", p.name, a.done, a.fenced, a.refused))
 		}
 		w.fail("nobody could go on: %s", strings.Join(ends, "; "))
 		return
@@ -250,38 +272,27 @@ func checkEnd(w *world) {
 // meanwhile was refused: the only way in which neither goes on.
 func (w *world) metDamage() bool {
 	found := func(kind error) bool {
-		return slices.ContainsFunc(w.actors, func(a *actor) bool { return errors.Is(a.err, kind) })
+		return slices.ContainsFunc(w.players, func(p *mover) bool { return errors.Is(p.at.err, kind) })
 	}
 	return found(store.ErrDamaged) && found(store.ErrBusy)
 }
 
 // checkPurged looks at what a purge of the session has left of it, and of its forks.
 func checkPurged(w *world) {
-	for _, a := range w.actors {
-		if n := len(a.locks); n > 0 {
-			w.fail("%s has ended and has %d locks", a.name, n)
-		}
-	}
-	o := testOptions()
-	o.FS = w.disk.mem.Process()
-	s, err := Open("/s", o)
-	if err != nil {
-		w.fail("%v", err)
-		return
-	}
-	s.locks, s.ready, s.patience = true, true, 0
+	s := w.atEnd()
 	forks := func(when string) {
 		child := append(events(0, w.s.stored), by("child", session.Seq(w.s.stored), 1)...)
 		got := w.endsWith(s, "child")
 		if difference(child, got) != "" {
 			w.fail("%s the fork is\n%s", when, difference(child, got))
 		}
-		for _, a := range w.actors {
+		for _, p := range w.players {
+			a := p.at
 			if a.child != "" && w.wrong == "" {
-				w.prefix(when+" the fork of the fork lacks something", append(child, by(a.name, session.Seq(len(child)), 1)...), w.endsWith(s, a.child))
+				w.prefix(when+" the fork of the fork lacks something", append(child, by(p.name, session.Seq(len(child)), 1)...), w.endsWith(s, a.child))
 			}
 			if w.deaths == 0 && !a.done && !a.keeps {
-				w.fail("%s could not go on: %v", a.name, a.err)
+				w.fail("%s could not go on: %v", p.name, a.err)
 			}
 		}
 	}
@@ -339,21 +350,12 @@ var (
 	removeHeader = meddle{"removes session.json", there(header), func(w *world) { w.disk.remove(header) }}
 	recreate     = meddle{"makes session.json again",
 		func(w *world) bool { return w.disk.names[subjectDir] != nil && w.disk.names[header] == nil },
-		func(w *world) { w.disk.put(header, w.headerText()) }}
+		func(w *world) { w.put(header, w.e.header) }}
 	replaceHeader = meddle{"replaces session.json by a copy", there(header),
-		func(w *world) { w.disk.remove(header); w.disk.put(header, w.headerText()) }}
+		func(w *world) { w.remove(header); w.put(header, w.e.header) }}
 	removeAnnouncement = meddle{"removes the announcement", there("/s/live/" + string(subject) + ".json"),
-		func(w *world) { w.disk.remove("/s/live/" + string(subject) + ".json") }}
+		func(w *world) { w.remove("/s/live/" + string(subject) + ".json") }}
 )
-
-func (w *world) headerText() []byte {
-	for _, n := range w.disk.nodes {
-		if strings.HasSuffix(n.key, headerName) {
-			return w.disk.content(n)
-		}
-	}
-	panic("no session.json was ever there")
-}
 
 type processes = []func(*actor)
 

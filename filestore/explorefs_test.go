@@ -4,17 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/strandline-dev/strandline/vfs"
 )
 
-// The explorer's disk. Each process of an explored world sees the disk in memory through an explorerFS, which gives
-// the baton back before each call that others can notice or change the result of, and which folds every result into a
-// number: a process is a function of what it was told, so two ways that told each process the same and left
-// the same disk are one state.
+// What a process of an explored world has in the place of a file system: each call is handed out, and answered by who runs
+// the process. All answers are folded into a number: a process is a function of what it was told.
 
 var seed = maphash.MakeSeed()
 
@@ -50,155 +51,6 @@ func mix(vs ...any) uint64 {
 	return h.Sum64()
 }
 
-// node is a file or directory of the world, with a name that does not depend on the schedule: who made it, as
-// which of his.
-type node struct {
-	key   string
-	by    *actor // nil: it was there, or the meddler made it
-	file  vfs.File
-	info  fs.FileInfo
-	bytes uint64 // folds the content
-	dir   bool
-}
-
-// mirror repeats the names of the disk in memory, to fold them.
-type mirror struct {
-	mem   *vfs.Mem
-	god   *vfs.Process
-	names map[string]*node
-	nodes []*node
-	sum   uint64
-	made  int // by the meddler
-}
-
-func mirrorOf(mem *vfs.Mem) *mirror {
-	d := &mirror{mem: mem, god: mem.Process(), names: map[string]*node{}}
-	for _, name := range mem.Names() {
-		d.appear(name, "was "+name, nil)
-	}
-	return d
-}
-
-func (d *mirror) toggle(vs ...any) { d.sum ^= mix(vs...) }
-
-// appear records a new inode.
-func (d *mirror) appear(name, key string, by *actor) *node {
-	n := &node{key: key, by: by}
-	info, err := d.god.Stat(name)
-	if err != nil {
-		panic(err)
-	}
-	n.info, n.dir = info, info.IsDir()
-	if !n.dir {
-		if n.file, err = d.god.OpenFile(name, vfs.ReadOnly); err != nil {
-			panic(err)
-		}
-		b := make([]byte, info.Size())
-		n.file.ReadAt(b, 0)
-		n.bytes = mix(n.key, b)
-		d.sum ^= n.bytes
-	}
-	d.nodes = append(d.nodes, n)
-	d.bind(name, n)
-	return n
-}
-
-func (d *mirror) bind(name string, n *node) {
-	d.names[name] = n
-	d.toggle("name", name, n.key)
-}
-
-func (d *mirror) unbind(name string) {
-	d.toggle("name", name, d.names[name].key)
-	delete(d.names, name)
-}
-
-func (d *mirror) move(old, now string) {
-	n := d.names[old]
-	d.unbind(old)
-	d.bind(now, n)
-	if n.dir {
-		var below []string
-		for name := range d.names {
-			if strings.HasPrefix(name, old+"/") {
-				below = append(below, name)
-			}
-		}
-		for _, name := range below {
-			n := d.names[name]
-			d.unbind(name)
-			d.bind(now+name[len(old):], n)
-		}
-	}
-}
-
-func (d *mirror) wrote(n *node, b []byte) {
-	d.sum ^= n.bytes
-	n.bytes = mix(n.bytes, b)
-	d.sum ^= n.bytes
-}
-
-func (d *mirror) content(n *node) []byte {
-	info, err := n.file.Stat()
-	if err != nil {
-		panic(err)
-	}
-	b := make([]byte, info.Size())
-	n.file.ReadAt(b, 0)
-	return b
-}
-
-// put makes a file of the meddler's at name, which must be free.
-func (d *mirror) put(name string, b []byte) {
-	f, err := d.god.OpenFile(name, vfs.CreateAppend)
-	if err == nil {
-		_, err = f.Write(b)
-		f.Close()
-	}
-	if err != nil {
-		panic(err)
-	}
-	d.made++
-	d.appear(name, fmt.Sprint("meddled ", d.made), nil)
-}
-
-func (d *mirror) remove(name string) {
-	if err := d.god.Remove(name); err != nil {
-		panic(err)
-	}
-	d.unbind(name)
-}
-
-// explorerFS is the disk as one process sees it.
-type explorerFS struct {
-	a *actor
-}
-
-// quiet says which files nobody but their holder can notice, or whose content decides nothing.
-func (f explorerFS) quiet(name string) bool {
-	fixed := len(f.a.w.s.meddles) == 0 && !f.a.w.s.unnamed || filepath.Base(name) == storeName
-	if n := f.a.w.disk.names[name]; n != nil && n.by == nil && fixed {
-		return true // it was there, and nobody changes it
-	}
-	return !f.a.w.loud && strings.HasPrefix(name, "/s/live/") || strings.Contains(name, "/"+newSession)
-}
-
-// enter gives the baton back, unless nobody can notice.
-func (f explorerFS) enter(quiet bool, op vfs.Op, name string) error {
-	if !quiet {
-		f.a.yield(op, name)
-	}
-	if f.a.dead {
-		return vfs.ErrKilled
-	}
-	return nil
-}
-
-// told folds what a call answered into the process.
-func (f explorerFS) told(vs ...any) {
-	f.a.local = mix(append(vs, f.a.local)...)
-}
-
 func errName(err error) string {
 	switch {
 	case err == nil:
@@ -211,236 +63,203 @@ func errName(err error) string {
 	return err.Error()
 }
 
+// ask hands a call out, and returns what it answered. Of a process that has died nothing more is asked.
+func (a *actor) ask(c call) answer {
+	if a.dead {
+		return answer{err: vfs.ErrKilled}
+	}
+	a.code.calls <- c
+	r, ok := <-a.code.answers
+	if !ok {
+		a.dead = true
+		return answer{err: vfs.ErrKilled}
+	}
+	a.local = mix(a.local, r.sum())
+	if r.err != nil {
+		r.err = &fs.PathError{Op: string(c.op), Path: c.name, Err: r.err}
+	}
+	return r
+}
+
+// explorerFS is the disk as one process sees it.
+type explorerFS struct {
+	a *actor
+}
+
 func (f explorerFS) OpenFile(name string, mode vfs.Mode) (vfs.File, error) {
 	op := vfs.OpOpen
 	if mode == vfs.CreateAppend || mode == vfs.OpenOrCreate {
 		op = vfs.OpCreate
 	}
-	if err := f.enter(f.quiet(name), op, name); err != nil {
-		return nil, err
+	fd := slices.Index(f.a.files, nil)
+	if fd < 0 {
+		fd, f.a.files = len(f.a.files), append(f.a.files, nil)
 	}
-	d := f.a.w.disk
-	_, was := d.names[name]
-	file, err := f.a.proc.OpenFile(name, mode)
-	if err != nil {
-		f.told("open", errName(err))
-		return nil, err
+	r := f.a.ask(call{op: op, name: name, mode: mode, fd: fd})
+	if r.err != nil {
+		return nil, r.err
 	}
-	if !was {
-		f.a.made++
-		d.appear(name, fmt.Sprint(f.a.name, " ", f.a.made), f.a)
-	}
-	n := d.names[name]
-	f.told("open", n.key)
-	return &explorerFile{File: file, fs: f, n: n, name: name}, nil
+	file := &explorerFile{a: f.a, fd: fd, name: name, key: r.key, mode: mode}
+	f.a.files[fd] = file
+	return file, nil
 }
 
 func (f explorerFS) Link(oldname, newname string) error {
-	if err := f.enter(false, vfs.OpLink, newname); err != nil {
-		return err
+	r := f.a.ask(call{op: vfs.OpLink, name: oldname, to: newname})
+	if r.err == nil && isSegment(newname) {
+		f.a.links(newname, r.key)
 	}
-	err := f.a.proc.Link(oldname, newname)
-	if err == nil {
-		n := f.a.w.disk.names[oldname]
-		f.a.w.disk.bind(newname, n)
-		f.a.linked(n, newname)
-	}
-	f.told("link", errName(err))
-	return err
+	return r.err
 }
 
 func (f explorerFS) RenameNoReplace(oldname, newname string) error {
-	if err := f.enter(false, vfs.OpRename, newname); err != nil {
-		return err
-	}
-	err := f.a.proc.RenameNoReplace(oldname, newname)
-	if err == nil {
-		f.a.w.disk.move(oldname, newname)
-	}
-	f.told("rename", errName(err))
-	return err
+	return f.a.ask(call{op: vfs.OpRename, name: oldname, to: newname}).err
 }
 
-func (f explorerFS) Remove(name string) error {
-	if err := f.enter(f.quiet(name), vfs.OpRemove, name); err != nil {
-		return err
-	}
-	err := f.a.proc.Remove(name)
-	if err == nil {
-		f.a.w.disk.unbind(name)
-	}
-	f.told("remove", errName(err))
-	return err
+func (f explorerFS) Remove(name string) error { return f.a.ask(call{op: vfs.OpRemove, name: name}).err }
+func (f explorerFS) Mkdir(name string) error  { return f.a.ask(call{op: vfs.OpMkdir, name: name}).err }
+func (f explorerFS) SyncDir(name string) error {
+	return f.a.ask(call{op: vfs.OpSyncDir, name: name}).err
 }
-
-func (f explorerFS) Mkdir(name string) error {
-	if err := f.enter(f.quiet(name), vfs.OpMkdir, name); err != nil {
-		return err
-	}
-	err := f.a.proc.Mkdir(name)
-	if err == nil {
-		f.a.made++
-		f.a.w.disk.appear(name, fmt.Sprint(f.a.name, " ", f.a.made), f.a)
-	}
-	f.told("mkdir", errName(err))
-	return err
+func (f explorerFS) Writable(name string) error {
+	return f.a.ask(call{op: vfs.OpAccess, name: name}).err
 }
 
 func (f explorerFS) ReadDir(name string) ([]fs.DirEntry, error) {
-	if err := f.enter(false, vfs.OpReadDir, name); err != nil {
-		return nil, err
+	r := f.a.ask(call{op: vfs.OpReadDir, name: name})
+	var list []fs.DirEntry
+	for _, base := range r.names {
+		base, dir := strings.CutSuffix(base, "/")
+		list = append(list, explorerEntry{f, filepath.Join(name, base), dir})
 	}
-	list, err := f.a.proc.ReadDir(name)
-	f.told("readdir", errName(err))
-	for _, e := range list { // nobody in these scripts asks an entry for more than its name
-		f.told(e.Name())
-	}
-	return list, err
-}
-
-func (f explorerFS) SyncDir(name string) error {
-	if f.a.dead {
-		return vfs.ErrKilled
-	}
-	return f.a.proc.SyncDir(name)
+	return list, r.err
 }
 
 func (f explorerFS) Stat(name string) (fs.FileInfo, error) {
-	if err := f.enter(f.quiet(name), vfs.OpStat, name); err != nil {
-		return nil, err
+	r := f.a.ask(call{op: vfs.OpStat, name: name})
+	if r.err != nil {
+		return nil, r.err
 	}
-	info, err := f.a.proc.Stat(name)
-	f.told("stat", errName(err))
-	if err == nil {
-		if n := f.a.w.disk.names[name]; n != nil { // not the root
-			f.told(n.key)
-		}
-		if !info.IsDir() {
-			f.told(int(info.Size()))
-		}
-	}
-	return info, err
+	return explorerInfo{name, r}, nil
 }
 
-func (f explorerFS) SameFile(a, b fs.FileInfo) bool { return f.a.proc.SameFile(a, b) }
+func (f explorerFS) SameFile(a, b fs.FileInfo) bool {
+	x, ok1 := a.(explorerInfo)
+	y, ok2 := b.(explorerInfo)
+	return ok1 && ok2 && x.r.key == y.r.key
+}
 
-func (f explorerFS) Writable(name string) error {
-	if f.a.dead {
-		return vfs.ErrKilled
+// explorerEntry is a name in a listing. What else is asked of it is asked then.
+type explorerEntry struct {
+	fs   explorerFS
+	path string
+	dir  bool
+}
+
+func (e explorerEntry) Name() string               { return filepath.Base(e.path) }
+func (e explorerEntry) IsDir() bool                { return e.dir }
+func (e explorerEntry) Info() (fs.FileInfo, error) { return e.fs.Stat(e.path) }
+func (e explorerEntry) Type() fs.FileMode {
+	if e.dir {
+		return fs.ModeDir
 	}
-	return f.a.proc.Writable(name)
+	return 0
+}
+
+// explorerInfo knows no times: there is no clock.
+type explorerInfo struct {
+	name string
+	r    answer
+}
+
+func (i explorerInfo) Name() string       { return filepath.Base(i.name) }
+func (i explorerInfo) Size() int64        { return int64(i.r.n) }
+func (i explorerInfo) ModTime() time.Time { return time.Time{} }
+func (i explorerInfo) IsDir() bool        { return i.r.dir }
+func (i explorerInfo) Sys() any           { return nil }
+func (i explorerInfo) Mode() fs.FileMode {
+	if i.r.dir {
+		return fs.ModeDir | 0o700
+	}
+	return 0o600
 }
 
 // explorerFile is a descriptor of a process.
 type explorerFile struct {
-	vfs.File
-	fs   explorerFS
-	n    *node
-	name string
-	lock string // what it is, as it is folded into the disk
+	a      *actor
+	fd     int
+	name   string
+	key    string // of its inode
+	mode   vfs.Mode
+	locked string
+	closed bool
 }
 
-// own reports whether only this process knows the file: it made it, and it has no name that counts.
-func (f *explorerFile) own() bool {
-	return f.n.by == f.fs.a && !f.fs.a.public[f.n]
+func (f *explorerFile) ask(c call) answer {
+	if f.closed {
+		return answer{err: fs.ErrClosed}
+	}
+	c.fd, c.name = f.fd, f.name
+	return f.a.ask(c)
 }
 
 func (f *explorerFile) Write(b []byte) (int, error) {
-	a := f.fs.a
-	if err := f.fs.enter(f.own() || f.fs.quiet(f.name), vfs.OpWrite, f.name); err != nil {
-		return 0, err
-	}
-	if f.n.by != a {
-		a.w.fail("%s wrote to %s, which is another's", a.name, f.name)
-	}
-	n, err := f.File.Write(b)
-	a.w.disk.wrote(f.n, b[:n])
-	f.fs.told("write", n, errName(err))
-	return n, err
+	r := f.ask(call{op: vfs.OpWrite, b: slices.Clone(b)})
+	return r.n, r.err
 }
 
 func (f *explorerFile) ReadAt(b []byte, off int64) (int, error) {
-	// What no process wrote does not change; a segment is read while it grows.
-	if err := f.fs.enter(f.n.by == nil || f.own() || f.fs.quiet(f.name), vfs.OpRead, f.name); err != nil {
-		return 0, err
+	r := f.ask(call{op: vfs.OpRead, off: off, n: len(b)})
+	if r.err != nil {
+		return 0, r.err
 	}
-	n, err := f.File.ReadAt(b, off)
-	f.fs.told("read", b[:n])
-	return n, err
+	n := copy(b, r.b)
+	if n < len(b) {
+		return n, io.EOF
+	}
+	return n, nil
 }
 
-func (f *explorerFile) sync(do func() error) error {
-	a := f.fs.a
+func (f *explorerFile) sync() error {
+	a := f.a
 	if a.dead {
 		return vfs.ErrKilled
 	}
-	if a.syncs++; a.syncs == a.failSync {
+	if a.syncs++; a.syncs == a.s.failSync[a.n] {
 		return errors.New("input/output error")
 	}
-	return do()
+	return nil
 }
 
-func (f *explorerFile) Sync() error     { return f.sync(f.File.Sync) }
-func (f *explorerFile) SyncData() error { return f.sync(f.File.SyncData) }
+func (f *explorerFile) Sync() error     { return f.sync() }
+func (f *explorerFile) SyncData() error { return f.sync() }
 
-// Stat is asked for what does not change: which inode it is, or the size of a file that is whole.
 func (f *explorerFile) Stat() (fs.FileInfo, error) {
-	if f.fs.a.dead {
-		return nil, vfs.ErrKilled
+	r := f.ask(call{op: vfs.OpFileStat})
+	if r.err != nil {
+		return nil, r.err
 	}
-	info, err := f.File.Stat()
-	if err == nil && !info.IsDir() {
-		f.fs.told(int(info.Size()))
-	}
-	return info, err
+	return explorerInfo{f.name, r}, nil
 }
 
 func (f *explorerFile) TryLock(exclusive bool) (bool, error) {
-	a := f.fs.a
-	if filepath.Base(f.name) == lockName { // who is refused asks again and again
-		a.waits, a.exclusive = f, exclusive
+	r := f.ask(call{op: vfs.OpLock, exclusive: exclusive})
+	if r.ok {
+		f.locked = fmt.Sprint("locked ", exclusive)
 	}
-	err := f.fs.enter(f.own() || strings.HasPrefix(f.name, "/s/live/") && !a.w.loud, vfs.OpLock, f.name)
-	a.waits = nil
-	if err != nil {
-		return false, err
-	}
-	if a.w.s.lockless(f.name) { // so nobody notices
-		return true, nil
-	}
-	ok, err := f.File.TryLock(exclusive)
-	if ok {
-		f.unlock()
-		f.lock = fmt.Sprint("lock ", a.name, " ", f.n.key, " ", exclusive)
-		a.w.disk.toggle(f.lock)
-		a.locks[f] = exclusive
-	}
-	f.fs.told("lock", ok, errName(err))
-	return ok, err
-}
-
-func (f *explorerFile) unlock() {
-	if f.lock != "" {
-		f.fs.a.w.disk.toggle(f.lock)
-		f.lock = ""
-		delete(f.fs.a.locks, f)
-	}
+	return r.ok, r.err
 }
 
 func (f *explorerFile) HasWriter() (bool, error) {
-	if err := f.fs.enter(strings.HasPrefix(f.name, "/s/live/") && !f.fs.a.w.loud, vfs.OpHasWriter, f.name); err != nil {
-		return false, err
-	}
-	yes, err := f.File.HasWriter()
-	f.fs.told("probe", yes, errName(err))
-	return yes, err
+	r := f.ask(call{op: vfs.OpHasWriter})
+	return r.ok, r.err
 }
 
 func (f *explorerFile) Close() error {
-	// A lock that goes is noticed.
-	if err := f.fs.enter(f.lock == "" || f.own() || strings.HasPrefix(f.name, "/s/live/") && !f.fs.a.w.loud, "close", f.name); err != nil {
-		return err
+	r := f.ask(call{op: opClose})
+	if r.err == nil {
+		f.closed = true
+		f.a.files[f.fd] = nil
 	}
-	f.unlock()
-	return f.File.Close()
+	return r.err
 }

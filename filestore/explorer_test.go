@@ -1,7 +1,7 @@
 package filestore
 
 import (
-	"fmt"
+	"io/fs"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -16,11 +16,13 @@ import (
 )
 
 // The interleaving explorer. A script is a few processes on one disk; each runs until it is about to make a call
-// that another can notice, and gives the baton back. Whoever holds it chooses who goes on, who dies, or what a
-// careless person does to the files. Every choice at every state is tried; a state that was met before, by another way,
-// is not tried again: a state is the disk with its locks, and for each process all that it was ever told, so what
-// follows from it is the same. The number of ways, which are the schedules, is the number of paths through
-// the states.
+// that another can notice. Then somebody goes on, or dies, or a careless person does something to the files. Every choice at
+// every state is tried, and taken back; a state that was met before, by another way, is not tried again.
+// The number of ways, which are the schedules, is the number of paths through the states.
+//
+// A state is the disk with its locks, and for each process what it is: all that it was ever told. Less is enough, and so there are
+// fewer states, where what a process goes by can be told (settles, becomes, outcome), and where a call may be made
+// at any time to the same effect (quiet, eager). TestReductions runs scripts without all that, and finds the same outcomes.
 
 // script is what is explored.
 type script struct {
@@ -60,310 +62,83 @@ func (s *script) lockless(name string) bool {
 	return s.locks == noLock || s.locks == noLease && filepath.Base(name) == headerName
 }
 
-// world is one run of a script.
-type world struct {
-	s      *script
-	disk   *mirror
-	actors []*actor
-	back   chan struct{} // the baton comes back
-	acks   map[session.Seq]string
-	loud   bool
-	wrong  string // the first invariant that was broken
-
-	deaths, meddled, switches int
-	meddles                   []int // by kind
-	last                      int   // who made the last step
-	lastRead                  int   // the same, if it changed nothing
-	trace                     []string
-	tracing                   bool
-}
-
-func (w *world) fail(format string, args ...any) {
-	if w.wrong == "" {
-		w.wrong = fmt.Sprintf(format, args...)
-	}
-}
-
-// actor is a process.
-type actor struct {
-	w    *world
-	name string
-	n    int
-	proc *vfs.Process
-	fs   explorerFS
-	run  func(*actor)
-
-	turn     chan struct{}
-	started  bool
-	ended    bool
-	dead     bool
-	op       string // the call that is due
-	reads    bool   // it changes nothing
-	local    uint64 // all that it was told
-	made     int
-	syncs    int
-	failSync int
-	public   map[*node]bool
-	locks    map[*explorerFile]bool
-
-	waits     *explorerFile // for this lock, which somebody has, without a word
-	exclusive bool          // so it is asked for
-
-	// What it believes.
-	owner    bool             // it is between open and close, and was not fenced
-	segments map[string]*node // which it linked
-	acked    int
-	fenced   bool
-	refused  bool
-	done     bool
-	keeps    bool // it did what it does to the session as a whole
-	err      error
-	seen     []session.Event // by a reader
-	child    session.ID
-}
-
-func (a *actor) yield(op vfs.Op, name string) {
-	if a.dead {
-		return
-	}
-	switch op {
-	case vfs.OpOpen, vfs.OpReadDir, vfs.OpStat, vfs.OpRead, vfs.OpHasWriter:
-		a.reads = true
-	default:
-		a.reads = false
-	}
-	if a.w.tracing {
-		a.op = string(op) + " " + strings.TrimPrefix(name, "/s/sessions/"+string(subject)+"/")
-	}
-	a.w.back <- struct{}{}
-	<-a.turn
-}
-
-// linked is called when a claim has come to the name of a segment.
-func (a *actor) linked(n *node, name string) {
-	a.public[n] = true
-	if !strings.HasSuffix(name, segSuffix) || filepath.Dir(name) != subjectDir {
-		return
-	}
-	a.segments[name] = n
-	if a.w.s.locks == noLock {
-		return
-	}
-	for f, exclusive := range a.locks {
-		if f.n == n && exclusive {
-			return
-		}
-	}
-	a.w.fail("%s linked %s without having it locked", a.name, filepath.Base(name))
-}
-
-// step lets a go on to its next call, or to its end.
-func (a *actor) step() {
-	if !a.started {
-		a.started = true
-		go func() {
-			<-a.turn
-			a.run(a)
-			a.ended = true
-			a.op = "end"
-			a.w.back <- struct{}{}
-		}()
-	}
-	a.turn <- struct{}{}
-	<-a.w.back
-}
-
-func (a *actor) kill() {
-	a.proc.Kill()
-	for f := range a.locks {
-		a.w.disk.toggle(f.lock)
-	}
-	a.locks = nil
-	a.owner = false
-	a.dead = true // every further call fails at once, without the baton
-	if a.started {
-		a.step()
-	}
-	a.ended = true
-	a.local = mix("dead")
-}
-
-func (w *world) ready() bool {
-	return slices.ContainsFunc(w.actors, func(a *actor) bool { return !a.ended })
-}
-
-// can reports whether a has something to do: it has not ended, and the lock that it waits for is free.
-func (a *actor) can() bool {
-	if a.ended || a.waits == nil || a.w.s.lockless(a.waits.name) {
-		return !a.ended
-	}
-	for _, b := range a.w.actors {
-		for f, exclusive := range b.locks {
-			if f != a.waits && f.n == a.waits.n && (exclusive || a.exclusive) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// goOn lets the first that can do something.
-func (w *world) goOn() {
-	for i, a := range w.actors {
-		if a.can() {
-			w.take(choice{who: i})
-			return
-		}
-	}
-	w.fail("each waits for another one's lock")
-}
-
-func (w *world) sum() uint64 {
-	h := w.disk.sum
-	for _, a := range w.actors {
-		h = mix(h, a.local, a.ended)
-	}
-	for _, k := range w.meddles {
-		h = mix(h, k)
-	}
-	last := 0
-	if w.s.switches > 0 {
-		last = w.last
-	}
-	h = mix(h, w.deaths, w.switches, last)
-	for _, seq := range w.ackedSeqs() {
-		h = mix(h, int(seq), w.acks[seq])
-	}
-	return h
-}
-
-func (w *world) ackedSeqs() []session.Seq {
-	var out []session.Seq
-	for seq := session.Seq(0); len(out) < len(w.acks); seq++ {
-		if _, ok := w.acks[seq]; ok {
-			out = append(out, seq)
-		}
-	}
-	return out
-}
-
-// choice is a step of an actor, its death, or a meddling.
-type choice struct {
-	who    int
-	kill   bool
-	meddle int // who is -1
-}
-
-func (w *world) choices() []choice {
-	var out []choice
-	left := -1 // who would be left if another went on
-	if w.s.switches > 0 && w.last >= 0 && w.actors[w.last].can() {
-		left = w.last
-	}
-	if w.ready() && !slices.ContainsFunc(w.actors, (*actor).can) {
-		w.fail("each waits for another one's lock")
-		return nil
-	}
-	for i, a := range w.actors {
-		if a.ended {
-			continue
-		}
-		// Two reads beside each other are tried in one order: the other leads to the same state.
-		twice := w.lastRead > i && a.reads && w.s.switches == 0
-		if !twice && a.can() && (left < 0 || left == i || w.switches < w.s.switches) {
-			out = append(out, choice{who: i})
-		}
-		// To die before a read is to die before the next change.
-		if w.deaths < w.s.deaths && a.started && !a.reads {
-			out = append(out, choice{who: i, kill: true})
-		}
-	}
-	if !w.ready() {
-		return nil
-	}
-	if w.meddled < w.s.meddling {
-		for i, m := range w.s.meddles {
-			if m.may(w) {
-				out = append(out, choice{who: -1, meddle: i})
-			}
-		}
-	}
-	return out
-}
-
-func (w *world) take(c choice) {
-	if w.tracing {
-		switch {
-		case c.who < 0:
-			w.trace = append(w.trace, "meddler: "+w.s.meddles[c.meddle].name)
-		case c.kill:
-			w.trace = append(w.trace, w.actors[c.who].name+": dies before "+w.actors[c.who].op)
-		default:
-			w.trace = append(w.trace, w.actors[c.who].name+": "+w.actors[c.who].op)
-		}
-	}
-	w.lastRead = -1
-	switch {
-	case c.who < 0:
-		w.meddled++
-		w.meddles[c.meddle]++
-		w.s.meddles[c.meddle].do(w)
-	case c.kill:
-		w.deaths++
-		w.actors[c.who].kill()
-	default:
-		if w.s.switches > 0 && w.last >= 0 && w.last != c.who && w.actors[w.last].can() {
-			w.switches++
-		}
-		w.last = c.who
-		if w.actors[c.who].reads {
-			w.lastRead = c.who
-		}
-		w.actors[c.who].step()
-	}
-}
-
 // explorer is one exploration.
 type explorer struct {
 	s      *script
 	base   *vfs.Mem
-	seen   map[uint64]float64 // state -> schedules from there
+	header []byte // of the session, as it was at the beginning
 	end    func(*world)
+	plain  bool // nothing is left out: a process is all that it was told, and each call of a file is looked between
+	every  bool // a state that was met is gone on from again: each schedule is run
+
+	roots  []*point
+	points []map[uint64]*point
+	codes  []*code
+
+	seen   map[uint64]float64 // state -> schedules from there
+	ends   map[uint64]bool    // outcomes
 	steps  int
 	failed *world
 	path   []choice
+}
+
+func newExplorer(t testing.TB, s *script) *explorer {
+	e := &explorer{s: s, base: explorerBase(t, s), end: checkEnd, seen: map[uint64]float64{}, ends: map[uint64]bool{}}
+	if s.trashed {
+		e.end = checkPurged
+	}
+	e.header, _ = e.base.ReadFile(header)
+	e.reset()
+	t.Cleanup(e.close)
+	return e
+}
+
+// reset forgets the processes.
+func (e *explorer) reset() {
+	e.close()
+	n := len(e.s.lives)
+	e.roots, e.codes, e.points = make([]*point, n), make([]*code, n), make([]map[uint64]*point, n)
+	for i := range n {
+		e.points[i] = map[uint64]*point{}
+		e.codes[i] = e.begin(i)
+	}
+}
+
+func (e *explorer) close() {
+	for i, c := range e.codes {
+		if c != nil {
+			c.stop()
+		}
+		e.codes[i] = nil
+	}
 }
 
 // result is what the table says.
 type result struct {
 	states    int
 	schedules float64
+	cpu       time.Duration
 }
 
-func (e *explorer) start() *world {
-	w := &world{s: e.s, disk: mirrorOf(e.base.Clone()), back: make(chan struct{}), acks: map[session.Seq]string{}, last: -1, lastRead: -1,
-		loud: e.s.loud, meddles: make([]int, len(e.s.meddles))}
-	for i, run := range e.s.lives {
-		a := &actor{w: w, n: i, name: string(rune('A' + i)), proc: w.disk.mem.Process(), run: run, turn: make(chan struct{}),
-			public: map[*node]bool{}, locks: map[*explorerFile]bool{}, segments: map[string]*node{}, failSync: e.s.failSync[i]}
-		a.fs = explorerFS{a}
-		a.op = "begin"
-		w.actors = append(w.actors, a)
+// start returns the world at its beginning; a real one is run once, on two disks.
+func (e *explorer) start(real bool) *world {
+	w := &world{e: e, s: e.s, disk: diskOf(e.base), acks: map[session.Seq]string{}, last: -1}
+	if real {
+		w.mem, w.infos = e.base.Clone(), map[string]fs.FileInfo{}
+	}
+	for i := range e.s.lives {
+		p := &mover{n: i, name: string(rune('A' + i)), at: e.roots[i]}
+		if real {
+			p.real = w.mem.Process()
+		}
+		w.players = append(w.players, p)
 	}
 	return w
 }
 
-// finish ends what still runs.
-func (w *world) finish() {
-	for _, a := range w.actors {
-		if !a.ended {
-			a.kill()
-		}
-	}
-}
-
 type branching struct {
 	state   uint64
+	mark    int // how much there is to take back behind it
 	choices []choice
 	next    int
 	count   float64
@@ -372,106 +147,87 @@ type branching struct {
 // explore tries every schedule.
 func (e *explorer) explore() result {
 	var frames []*branching
-	w := e.start()
-	push := func() bool { // false: nothing new
+	w := e.start(false)
+	count := func(n float64) {
+		if len(frames) > 0 {
+			frames[len(frames)-1].count += n
+		}
+	}
+	first := w.sum()
+	push := func() {
 		st := w.sum()
-		top := func() *branching { return frames[len(frames)-1] }
-		if n, ok := e.seen[st]; ok {
-			if len(frames) > 0 {
-				top().count += n
-			}
-			return false
+		if n, ok := e.seen[st]; ok && !e.every {
+			count(n)
+			return
 		}
-		if w.wrong != "" {
-			return false
-		}
+		mark := len(w.disk.back)
 		cs := w.choices()
-		if !w.ready() {
+		if w.wrong == "" && !w.ready() {
+			e.ends[w.outcome()] = true
 			e.end(w)
+			w.disk.rollback(mark)
 			e.seen[st] = 1
-			if len(frames) > 0 {
-				top().count++
-			}
-			return false
+			count(1)
+			return
 		}
-		frames = append(frames, &branching{state: st, choices: cs})
-		return true
+		frames = append(frames, &branching{state: st, mark: mark, choices: cs})
 	}
 	push()
-
 	for len(frames) > 0 {
 		f := frames[len(frames)-1]
-		if w == nil && f.next < len(f.choices) { // go back to f
-			w = e.start()
-			for _, g := range frames[:len(frames)-1] {
-				w.take(g.choices[g.next-1])
-				e.steps++
-			}
-		}
+		w.disk.rollback(f.mark)
 		if f.next == len(f.choices) {
 			e.seen[f.state] = f.count
 			frames = frames[:len(frames)-1]
-			if len(frames) > 0 {
-				frames[len(frames)-1].count += f.count
-			}
-			if w != nil {
-				w.finish()
-				w = nil
-			}
+			count(f.count)
 			continue
 		}
-		c := f.choices[f.next]
+		w.take(f.choices[f.next])
 		f.next++
-		w.take(c)
 		e.steps++
-		grew := push()
+		if w.wrong == "" {
+			push()
+		}
 		if w.wrong != "" {
 			e.failed = w
 			for _, g := range frames {
-				e.path = append(e.path, g.choices[min(g.next, len(g.choices))-1])
+				if g.next > 0 {
+					e.path = append(e.path, g.choices[g.next-1])
+				}
 			}
-			w.finish()
-			return result{len(e.seen), 0}
-		}
-		if !grew {
-			w.finish()
-			w = nil
+			return result{states: len(e.seen)}
 		}
 	}
-	return result{len(e.seen), e.seen[e.start().sum()]}
+	return result{states: len(e.seen), schedules: e.seen[first]}
 }
 
-// replay runs a path again and tells it.
-func (e *explorer) replay(path []choice) *world {
-	w := e.start()
-	w.tracing = true
+// run runs a path, and then lets the first go on that can, until all have ended or an invariant is broken. A path that
+// cannot be run is nil.
+func (e *explorer) run(path []choice, tracing bool) *world {
+	w := e.start(true)
+	w.tracing = tracing
 	for _, c := range path {
-		w.take(c)
+		if c.who >= 0 && !w.can(w.players[c.who]) || c.who < 0 && !e.s.meddles[c.meddle].may(w) {
+			return nil
+		}
+		if w.take(c); w.wrong != "" {
+			return w
+		}
+	}
+	for w.wrong == "" && w.ready() {
+		w.goOn()
+	}
+	if w.wrong == "" {
+		e.end(w)
 	}
 	return w
 }
 
 // shorten drops choices from a path that breaks an invariant, as long as it still does: what a person reads.
 func (e *explorer) shorten(path []choice, why string) []choice {
-	breaks := func(p []choice) (string, bool) {
-		w := e.start()
-		defer w.finish()
-		for _, c := range p {
-			if c.who >= 0 && !w.actors[c.who].can() || c.who < 0 && !e.s.meddles[c.meddle].may(w) {
-				return "", false
-			}
-			w.take(c)
-			if w.wrong != "" {
-				return w.wrong, true
-			}
-		}
-		for w.wrong == "" && w.ready() { // let the rest run
-			w.goOn()
-		}
-		if w.wrong == "" {
-			e.end(w)
-		}
-		return w.wrong, w.wrong != ""
+	breaks := func(p []choice) bool {
+		w := e.run(p, false)
+		return w != nil && w.wrong == why
 	}
 	switches := func(p []choice) (n int) {
 		for i := 1; i < len(p); i++ {
@@ -483,17 +239,13 @@ func (e *explorer) shorten(path []choice, why string) []choice {
 	}
 	for better := true; better; {
 		better = false
-		for n := len(path); n > 0 && !better; n-- { // a shorter beginning
-			if got, _ := breaks(path[:n-1]); got == why {
-				path, better = slices.Clone(path[:n-1]), true
-			} else {
-				break
-			}
+		for n := len(path); n > 0 && breaks(path[:n-1]); n-- { // a shorter beginning
+			path, better = slices.Clone(path[:n-1]), true
 		}
 		for i := 0; i+1 < len(path) && !better; i++ { // fewer switches
 			p := slices.Clone(path)
 			p[i], p[i+1] = p[i+1], p[i]
-			if got, _ := breaks(p); got == why && switches(p) < switches(path) {
+			if switches(p) < switches(path) && breaks(p) {
 				path, better = p, true
 			}
 		}
@@ -557,24 +309,33 @@ func cpu() time.Duration {
 }
 
 func runScript(t *testing.T, s *script) result {
-	old := runtime.GOMAXPROCS(1) // the baton is handed over without waking anybody
+	old := runtime.GOMAXPROCS(1) // so a process reads one segment after the other
 	defer runtime.GOMAXPROCS(old)
 	began := cpu()
-	e := &explorer{s: s, base: explorerBase(t, s), seen: map[uint64]float64{}, end: checkEnd}
-	if s.trashed {
-		e.end = checkPurged
-	}
+	e := newExplorer(t, s)
 	r := e.explore()
-	if e.failed != nil {
-		why := e.failed.wrong
-		w := e.replay(e.shorten(e.path, why))
-		for w.wrong == "" && w.ready() {
-			w.goOn()
-		}
-		t.Errorf("%s: %s\nthe schedule:\n  %s\nthe disk then:\n  %s", s.name, why, strings.Join(w.trace, "\n  "),
-			strings.Join(w.disk.mem.Names(), "\n  "))
-		w.finish()
+	e.report(t)
+	r.cpu = cpu() - began
+	points := 0
+	for _, ps := range e.points {
+		points += len(ps)
 	}
-	t.Logf("%s: %d states, %.2g schedules, %d steps, %v", s.name, r.states, r.schedules, e.steps, cpu()-began)
+	t.Logf("%s: %d states, %.2g schedules, %d steps, %d points, %d ends, %v", s.name, r.states, r.schedules, e.steps, points, len(e.ends), r.cpu)
 	return r
+}
+
+// report tells a fault that was found, as processes have it that are what they were told, on two disks.
+func (e *explorer) report(t *testing.T) {
+	if e.failed == nil {
+		return
+	}
+	why := e.failed.wrong
+	e.reset()
+	if w := e.run(e.path, false); w == nil || w.wrong != why {
+		t.Errorf("%s: %s, but not when it is run again", e.s.name, why)
+		return
+	}
+	w := e.run(e.shorten(e.path, why), true)
+	t.Errorf("%s: %s\nthe schedule:\n  %s\nthe disk then:\n  %s", e.s.name, w.wrong, strings.Join(w.trace, "\n  "),
+		strings.Join(w.disk.all(), "\n  "))
 }
