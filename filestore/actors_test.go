@@ -31,6 +31,7 @@ type actor struct {
 	syncs  int
 	random int // bytes of it that were used
 	files  []*explorerFile
+	w      *writer // of a life
 
 	beliefs
 	acked [][2]session.Seq // since its last call
@@ -230,6 +231,7 @@ func (a *actor) write(w store.Writer, err error, batches []int) {
 		a.answered(err)
 		return
 	}
+	a.w = w.(*writer)
 	a.owner = w.(*writer).lease != nil // a creator owns nothing before it has made the session
 	defer w.Close()
 	next := w.(*writer).next.Next

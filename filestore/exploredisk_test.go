@@ -343,6 +343,7 @@ type call struct {
 	n         int
 	b         []byte
 	exclusive bool
+	only      func(name string) bool // of a listing; nil: all
 }
 
 // What is asked beside the operations of vfs.
@@ -385,6 +386,9 @@ func (w *world) do(p *mover, c call) answer {
 	r := w.model(p, c)
 	if w.mem != nil {
 		w.compare(p, c, cmp.Or(before, p.fd(c.fd)), r)
+	}
+	if c.only != nil {
+		r.names = slices.DeleteFunc(r.names, func(name string) bool { return !c.only(name) })
 	}
 	return r
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -126,13 +127,47 @@ func (f explorerFS) Writable(name string) error {
 }
 
 func (f explorerFS) ReadDir(name string) ([]fs.DirEntry, error) {
-	r := f.a.ask(call{op: vfs.OpReadDir, name: name})
+	r := f.a.ask(call{op: vfs.OpReadDir, name: name, only: f.a.looksFor()})
 	var list []fs.DirEntry
 	for _, base := range r.names {
 		base, dir := strings.CutSuffix(base, "/")
 		list = append(list, explorerEntry{f, filepath.Join(name, base), dir})
 	}
 	return list, r.err
+}
+
+// looksFor says which names a listing is asked for by who asks; nil: for all. A process that is told no others cannot go by
+// them, and is the same whether they were there or not. What asks for less than it goes by shows in TestReductions.
+func (a *actor) looksFor() func(name string) bool {
+	if a.plain {
+		return nil
+	}
+	segment := func(name string) bool { _, ok := parseSegName(name); return ok }
+	pcs := make([]uintptr, 8)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
+	for {
+		frame, more := frames.Next()
+		_, caller, _ := strings.Cut(frame.Function, "filestore.(*")
+		switch {
+		case caller == "Store).segmentNames":
+			return segment
+		case caller == "Store).sweepDir":
+			return func(name string) bool { return strings.HasPrefix(name, newSegment) }
+		case (caller == "writer).look" || caller == "writer).unchanged") && a.w != nil: // and so the claims of others below where it ends
+			end, mine := a.w.next.Next, ""
+			if try := a.w.try; try != nil && caller == "writer).unchanged" {
+				end, mine = try.seg.first, try.tmp
+			} else if try != nil {
+				end, mine = max(end, try.end.Next), try.tmp
+			}
+			return func(name string) bool {
+				first, claim := claimOf(name)
+				return segment(name) || claim && first < end && name != filepath.Base(mine)
+			}
+		case !more:
+			return nil
+		}
+	}
 }
 
 func (f explorerFS) Stat(name string) (fs.FileInfo, error) {

@@ -185,6 +185,9 @@ func (e *explorer) explore() result {
 		w.take(f.choices[f.next])
 		f.next++
 		e.steps++
+		if e.steps%500000 == 0 {
+			e.progress(frames)
+		}
 		if w.wrong == "" {
 			push()
 		}
