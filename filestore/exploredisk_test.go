@@ -387,6 +387,9 @@ func (w *world) do(p *mover, c call) answer {
 	if w.mem != nil {
 		w.compare(p, c, cmp.Or(before, p.fd(c.fd)), r)
 	}
+	if w.s.fault != nil {
+		w.s.fault(c, &r)
+	}
 	if c.only != nil {
 		r.names = slices.DeleteFunc(r.names, func(name string) bool { return !c.only(name) })
 	}
@@ -591,8 +594,12 @@ func (w *world) compare(p *mover, c call, f *desc, want answer) {
 	}
 	if info != nil {
 		var id *inode
-		if id = w.disk.names[c.name]; c.op != vfs.OpStat {
+		if id = w.disk.names[c.name]; c.op != vfs.OpStat && f != nil {
 			id = f.i
+		}
+		if id == nil {
+			w.fail("the disks differ: %s %s of %s finds something only on the other", c.op, c.name, p.name)
+			return
 		}
 		first := w.infos[id.key]
 		if first == nil {

@@ -44,6 +44,8 @@ type script struct {
 	unnamed  bool   // files that are there at the beginning may lose their names
 	trashed  bool   // the session has a fork, and is in the trash
 	long     bool   // only when it is asked for
+	wide     bool   // without reductions only when it is asked for
+	fault    func(call, *answer)
 }
 
 type lockMode int
@@ -185,9 +187,6 @@ func (e *explorer) explore() result {
 		w.take(f.choices[f.next])
 		f.next++
 		e.steps++
-		if e.steps%500000 == 0 {
-			e.progress(frames)
-		}
 		if w.wrong == "" {
 			push()
 		}

@@ -294,7 +294,7 @@ func (w *world) choices() []choice {
 		if p.at.ended {
 			continue
 		}
-		if w.s.switches == 0 && !w.e.plain && w.can(p) && w.eager(p) {
+		if w.s.switches == 0 && !w.e.plain && w.mem == nil && w.can(p) && w.eager(p) {
 			return []choice{{who: i}} // it has become quiet: when it is done makes no difference to anybody
 		}
 		if w.can(p) && (left < 0 || left == i || w.switches < w.s.switches) {
