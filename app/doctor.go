@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -179,16 +180,28 @@ func (a *App) DoctorStore(ctx context.Context, repair, dryRun bool) (*StoreHealt
 // list is never nil: an empty list of JSON.
 func list[T any](s []T) []T { return append([]T{}, s...) }
 
-// RepairOrder sorts ids so that whoever others were forked from comes before them.
+// RepairOrder sorts ids so that whoever others were forked from comes before them. Of a session whose header is gone the headers of its forks say
+// where that is; it comes last where none does.
 func (a *App) RepairOrder(ctx context.Context, ids []session.ID) ([]session.ID, error) {
-	spans := map[session.ID]int{}
+	spans, at := map[session.ID]int{}, map[session.ID]int{}
 	for _, id := range ids {
 		st, err := a.Store.Stat(ctx, id)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return nil, err
 		}
-		if p := st.Header.Parent; p != nil {
+		switch p := st.Header.Parent; {
+		case p != nil:
 			spans[id] = len(p.Spans)
+			for i, sp := range p.Spans {
+				at[sp.ID] = i
+			}
+		case st.Header.ID == "":
+			spans[id] = math.MaxInt
+		}
+	}
+	for id, n := range spans {
+		if i, ok := at[id]; ok && n == math.MaxInt {
+			spans[id] = i
 		}
 	}
 	ids = slices.Clone(ids)

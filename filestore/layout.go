@@ -84,6 +84,9 @@ type Store struct {
 	pins    pins            // guarded by mu
 	known   *kinship        // guarded by mu; what kin said last
 
+	planning sync.Mutex // guards trial
+	trial    *trial     // of the last PlanRepair
+
 	// The last answer of LinkAt: whoever forks asks twice, and a synced record does not change.
 	linked   place
 	linkedTo session.Link

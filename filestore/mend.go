@@ -56,7 +56,8 @@ type mend struct {
 	id   session.ID
 	dir  string
 	from session.Seq
-	clip session.Seq // None: there is no end but that of the files
+	clip session.Seq   // None: there is no end but that of the files
+	last *session.Link // of the record before clip, as what follows says it; nil: nobody does
 	// What stands before from.
 	prev     session.Link
 	prevLost bool
@@ -254,26 +255,29 @@ func (m *mend) arrange(ctx context.Context) ([]lack, error) {
 		}
 		if i+1 < len(used) && used[i+1].headErr == nil {
 			src.settle(used[i+1].head.Prev)
+		} else if d := src.open; i+1 == len(used) && m.clip != session.None && d != nil && d.run.lost { // as who reads the part takes it
+			src.settle(d.calc)
+		} else if i+1 == len(used) && m.last != nil {
+			src.settle(*m.last)
 		}
 		gap(src.first, last, bad)
 		bad, last = nil, src
 		begun := false
-		for i := range src.items {
-			it := &src.items[i]
+		for j := range src.items {
+			it := &src.items[j]
 			if !it.good {
 				bad = append(bad, *it)
 				continue
 			}
 			r := it.run
 			if m.until > 0 && r.end > m.until {
-				if r = r.below(m.until); r.first == r.end {
-					continue
-				}
-				end, err := m.s.endBefore(ctx, m.id, []segment{{owner: m.id, path: src.path, first: r.first, end: r.end, off: r.off, stop: r.stop, marks: r.marks}}, r.end)
-				if err != nil {
+				var err error
+				if r, err = m.below(ctx, src, r, m.until); err != nil {
 					return nil, err
 				}
-				r.calc, r.lost, r.time = end.link, end.lost, end.time
+				if r.first == r.end {
+					continue
+				}
 			}
 			if r.first < due { // of two files with the same seqs the first counts
 				bad = nil
@@ -292,6 +296,12 @@ func (m *mend) arrange(ctx context.Context) ([]lack, error) {
 				}
 			}
 			begun = true
+			if want := m.wants(r.end, used[i+1:]); want != nil && r.loose && !r.lost && r.calc != *want { // its link is damaged, and nothing tells what it was
+				var err error
+				if r, err = m.below(ctx, src, r, r.end-1); err != nil {
+					return nil, err
+				}
+			}
 			if r.first == r.end {
 				continue
 			}
@@ -303,6 +313,27 @@ func (m *mend) arrange(ctx context.Context) ([]lack, error) {
 		}
 	}
 	return append(holes, m.ending(due, last, bad)...), nil
+}
+
+// wants returns the link of the record before end, as what stands behind it says it: a file of behind, or what follows the part. Nil: nothing does.
+func (m *mend) wants(end session.Seq, behind []*source) *session.Link {
+	switch {
+	case len(behind) > 0 && behind[0].headErr == nil && behind[0].first == end:
+		return &behind[0].head.Prev
+	case end == m.clip:
+		return m.last
+	}
+	return nil
+}
+
+// below returns r, which lies in src, without its records from seq on.
+func (m *mend) below(ctx context.Context, src *source, r run, seq session.Seq) (run, error) {
+	if r = r.below(seq); r.first == r.end {
+		return r, nil
+	}
+	end, err := m.s.endBefore(ctx, m.id, []segment{{owner: m.id, path: src.path, first: r.first, end: r.end, off: r.off, stop: r.stop, marks: r.marks}}, r.end)
+	r.calc, r.lost, r.time = end.link, end.lost, end.time
+	return r, err
 }
 
 func marksBehind(marks []mark, seq session.Seq) []mark {

@@ -186,9 +186,21 @@ func (s *Store) parted(ctx context.Context, h session.Header, id session.ID, dir
 	defer v.release()
 	n, err := v.newer(ctx, from, end, made)
 	if err == nil && n == end && other && len(m.lost) == 0 {
-		n = from // all of it is there, and it is another log
+		return v.behindMarks(ctx, from, end) // all of it is there, and it is another log
 	}
 	return n, err
+}
+
+// behindMarks returns the seq behind the last session/lost in from..end-1, from if there is none: up to there no link says that the records before
+// are not those of a log that ends with another one.
+func (v *view) behindMarks(ctx context.Context, from, end session.Seq) (session.Seq, error) {
+	err := v.each(ctx, from, min(end, v.n), func(_ *segment, raw *record.Raw) bool {
+		if string(raw.Type) == session.TypeLost {
+			from = raw.Seq + 1
+		}
+		return true
+	})
+	return from, err
 }
 
 // view returns what m found, to be read.

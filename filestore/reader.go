@@ -40,8 +40,6 @@ type logScan struct {
 	fold   *store.Checkpoint // of behind
 	foldAt string            // its file
 
-	laid map[session.ID]laid // parts that are taken as a repair would leave them
-
 	coming      bool // a fork that is not on disk yet: its parent has what it will inherit
 	certain     bool // what is not there now is gone for good
 	unsupported string
@@ -307,10 +305,6 @@ func (s *Store) scanSpans(ctx context.Context, l *logScan) error {
 		return nil
 	}
 	for _, sp := range h.Parent.Spans {
-		if p, ok := l.laid[sp.ID]; ok {
-			l.take(p, sp.End)
-			continue
-		}
 		dir, names, err := s.locate(sp.ID, h.ID)
 		if err == nil && dir == "" && l.coming {
 			if dir, err = s.handedDown(sp.ID, h.Parent.ID); err == nil && dir != "" {
@@ -432,6 +426,8 @@ func (s *Store) scanOwn(ctx context.Context, l *logScan, id session.ID, dir stri
 		switch {
 		case i+1 < len(scans) && scans[i+1].headErr == nil:
 			sc.settle(scans[i+1].head.Prev)
+		case end && sc.open != nil && sc.open.run.lost: // anything may follow a mark: its own link does not matter
+			sc.settle(sc.open.calc)
 		case end && sc.open != nil:
 			link, ok, err := s.partLink(l.hdr, id)
 			if err != nil {

@@ -29,10 +29,6 @@ type repair struct {
 	m   *mend
 	v   *view // of what m found
 	rep store.Repair
-
-	// Of a dry run.
-	after []session.ID        // these are repaired before
-	laid  map[session.ID]laid // parts of what it begins with, as they would be
 }
 
 // newSeg is a segment that a repair makes.
@@ -48,35 +44,48 @@ type layout struct {
 	hurt  []*source
 }
 
+// rounds is how often a repair looks at what it made of one part of a log. One is enough where nothing is wrong with the code.
+const rounds = 3
+
 // Repair makes a damaged session writable again.
 func (s *Store) Repair(ctx context.Context, id session.ID, dryRun bool) (store.Repair, error) {
-	return s.repair(ctx, id, nil, dryRun)
-}
-
-// PlanRepair says what Repair would do, and changes nothing.
-func (s *Store) PlanRepair(ctx context.Context, id session.ID, after []session.ID) (store.Repair, error) {
-	return s.repair(ctx, id, after, true)
-}
-
-func (s *Store) repair(ctx context.Context, id session.ID, after []session.ID, dryRun bool) (store.Repair, error) {
-	if session.ValidID(id) != nil {
-		return store.Repair{}, &store.NotFoundError{ID: string(id)}
+	if dryRun {
+		return s.PlanRepair(ctx, id, nil)
 	}
-	if err := context.Cause(ctx); err != nil {
+	s.planning.Lock()
+	s.trial = nil
+	s.planning.Unlock()
+	r, err := s.patient(ctx, id)
+	if err != nil {
 		return store.Repair{}, err
 	}
-	r := &repair{writer: &writer{s: s, id: id, dir: s.dir(id), since: s.opt.Now()}, after: after}
-	if err := s.reserve(id, r.writer); err != nil {
-		return store.Repair{}, err
-	}
-	defer r.release()
-	r.op.Lock()
-	defer r.op.Unlock()
-	err := r.run(ctx, dryRun)
+	defer r.leave()
+	err = r.run(ctx)
 	return r.rep, err
 }
 
-func (r *repair) run(ctx context.Context, dryRun bool) error {
+// patient reserves id for a repair.
+func (s *Store) patient(ctx context.Context, id session.ID) (*repair, error) {
+	if session.ValidID(id) != nil {
+		return nil, &store.NotFoundError{ID: string(id)}
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	r := &repair{writer: &writer{s: s, id: id, dir: s.dir(id), since: s.opt.Now()}}
+	if err := s.reserve(id, r.writer); err != nil {
+		return nil, err
+	}
+	r.op.Lock()
+	return r, nil
+}
+
+func (r *repair) leave() {
+	r.op.Unlock()
+	r.release()
+}
+
+func (r *repair) run(ctx context.Context) error {
 	h, bad, err := r.s.readHeader(r.dir, r.id)
 	var fe *record.FormatError
 	switch {
@@ -87,58 +96,61 @@ func (r *repair) run(ctx context.Context, dryRun bool) error {
 	case errors.As(bad, &fe):
 		return &store.UnsupportedError{ID: r.id, Detail: fe.Error()}
 	}
-	if !dryRun {
-		if err := r.hold(ctx, bad == nil); err != nil {
-			return err
-		}
-		r.ann = r.s.announce(r.id, r.since) // whatever it has to lock: who lists sessions relies on it
-	} else if err := r.idle(ctx); err != nil {
+	if err := r.hold(ctx, bad == nil); err != nil {
 		return err
 	}
-	kin, err := r.s.kin(ctx)
+	r.ann = r.s.announce(r.id, r.since) // whatever it has to lock: who lists sessions relies on it
+	kin, err := r.s.relatives(ctx)
+	if err == nil {
+		err = r.s.guessKin(ctx, kin)
+	}
 	if err != nil {
 		return err
 	}
-	if !dryRun {
-		if err := r.s.dropFolds(ctx, r.id, kin); err != nil {
-			return err
-		}
+	if err := r.s.dropFolds(ctx, r.id, kin); err != nil {
+		return err
 	}
 	check := r.s.healthy(ctx)
 	if bad != nil {
 		damage := store.Range{File: filepath.Join(r.dir, headerName), First: 0, Last: session.None, Detail: bad.Error()}
 		r.rep.Damage = append(r.rep.Damage, damage)
-		if h, r.rep.Guessed, err = r.s.guessHeader(ctx, r.id); err != nil {
+		if h, r.rep.Guessed, err = r.s.guessHeader(ctx, r.id, kin); err != nil {
 			if errors.Is(err, errNoGuess) {
 				damage.Detail += "; it cannot be made again: " + err.Error()
 				return &store.DamagedError{ID: r.id, Owner: r.id, Ranges: []store.Range{damage}}
 			}
 			return err
 		}
-		if !dryRun {
-			r.s.forgetKin()
-			err = r.header(ctx, h)
-		} else if r.rep.Written = []string{damage.File}; r.there(damage.File) {
-			err = r.wouldKeep(damage.File)
+		r.s.forgetKin()
+		if err := r.header(ctx, h); err != nil {
+			return err
+		}
+	}
+	tries := map[session.ID]int{}
+	for {
+		l, err := r.examine(ctx, h, check, kin)
+		if err != nil || len(l.damage) == 0 {
+			return err
+		}
+		if tries[l.whose]++; tries[l.whose] > rounds {
+			return &store.DamagedError{ID: r.id, Owner: l.owner, Ranges: l.damage}
+		}
+		if tries[l.whose] == 1 {
+			r.rep.Damage = append(r.rep.Damage, l.damage...)
+		}
+		if l.whose != r.id { // in what it begins with, one part after the other
+			err = r.inherited(ctx, h, l)
+		} else {
+			err = r.logged(ctx, h, check, kin)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	l, err := r.examine(ctx, h, check, kin)
-	for err == nil && len(l.damage) > 0 && l.whose != r.id { // in what it begins with, one part after the other
-		last := l.whose
-		if err = r.inherited(ctx, h, l, dryRun); err != nil {
-			return err
-		}
-		if l, err = r.examine(ctx, h, check, kin); err == nil && len(l.damage) > 0 && l.whose == last {
-			return &store.DamagedError{ID: r.id, Owner: l.owner, Ranges: l.damage}
-		}
-	}
-	if err != nil || len(l.damage) == 0 {
-		return err
-	}
-	r.rep.Damage = append(r.rep.Damage, l.damage...)
+}
+
+// logged repairs what the session logged itself.
+func (r *repair) logged(ctx context.Context, h session.Header, check func(*record.Raw) (string, error), kin []relative) error {
 	r.m = &mend{s: r.s, id: r.id, dir: r.dir, from: h.SeedLength, clip: session.None, time: h.CreatedAt, empty: h.MayBeEmpty(), check: check}
 	if h.Parent != nil {
 		r.m.prev = h.Parent.Link
@@ -148,13 +160,7 @@ func (r *repair) run(ctx context.Context, dryRun bool) error {
 		err = r.m.atLeast(ctx, proofs)
 	}
 	if err == nil {
-		err = r.mend(ctx, dryRun)
-	}
-	if err != nil || dryRun {
-		return err
-	}
-	if l, err = r.examine(ctx, h, check, kin); err == nil && len(l.damage) > 0 {
-		err = &store.DamagedError{ID: r.id, Owner: l.owner, Ranges: l.damage}
+		err = r.mend(ctx)
 	}
 	return err
 }
@@ -165,7 +171,7 @@ func (r *repair) examine(ctx context.Context, h session.Header, check func(*reco
 	var l *logScan
 	var err error
 	for try := 0; try == 0 || errors.Is(err, fs.ErrNotExist) && try <= 10; try++ {
-		l = &logScan{hdr: h, synced: session.None, check: check, certain: try == 10, laid: r.laid}
+		l = &logScan{hdr: h, synced: session.None, check: check, certain: try == 10}
 		err = r.s.scanBody(ctx, l, r.dir)
 	}
 	if err == nil && l.unsupported != "" {
@@ -177,8 +183,8 @@ func (r *repair) examine(ctx context.Context, h session.Header, check func(*reco
 	return l, err
 }
 
-// mend makes of the files in r.dir what r.m finds in them, or says what that takes.
-func (r *repair) mend(ctx context.Context, dryRun bool) error {
+// mend makes of the files in r.dir what r.m finds in them.
+func (r *repair) mend(ctx context.Context) error {
 	if err := r.m.plan(ctx); err != nil {
 		return err
 	}
@@ -191,23 +197,6 @@ func (r *repair) mend(ctx context.Context, dryRun bool) error {
 	lay, err := r.layout(ctx)
 	if err != nil {
 		return err
-	}
-	if dryRun {
-		for _, n := range lay.news {
-			r.rep.Written = append(r.rep.Written, filepath.Join(r.dir, segmentName(n.first)))
-		}
-		for _, src := range lay.hurt {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			if !r.there(src.path) {
-				continue
-			}
-			if err := r.wouldKeep(src.path); err != nil {
-				return err
-			}
-		}
-		return nil
 	}
 	return r.carryOut(ctx, lay)
 }
@@ -427,6 +416,9 @@ func (r *repair) begin(ctx context.Context, seq session.Seq) (session.Seq, sessi
 // carryOut makes lay true.
 func (r *repair) carryOut(ctx context.Context, lay *layout) error {
 	for _, src := range r.m.files {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if src.regular {
 			if err := r.syncFile(src.path); err != nil {
 				return err
@@ -464,6 +456,9 @@ func (r *repair) carryOut(ctx context.Context, lay *layout) error {
 	rest := r.m.files // by name
 	clear := func(end session.Seq) error {
 		for ; len(rest) > 0 && rest[0].name.first < end; rest = rest[1:] {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			src := rest[0]
 			gone := !lay.stays[src] && (src.name.packed() || !made[src.name.first])
 			if gone && (!src.stray || hurt[src]) {

@@ -3,13 +3,11 @@ package filestore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 
 	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
-	"github.com/strandline-dev/strandline/vfs"
 )
 
 // Salvage returns the log of id with marks for what is missing or bad.
@@ -44,7 +42,7 @@ func (s *Store) salvage(ctx context.Context, id session.ID, l *logScan, check fu
 	h, whose, other := l.hdr, l.whose, l.other
 	if h.ID == "" {
 		var err error
-		if h, _, err = s.guessHeader(ctx, id); err != nil {
+		if h, _, err = s.guessHeader(ctx, id, kin); err != nil {
 			if errors.Is(err, errNoGuess) {
 				return s.snapshot(l, id), nil
 			}
@@ -111,113 +109,4 @@ type logEnd struct {
 	link session.Link
 	lost bool
 	time int64
-}
-
-// errNoGuess says that a header cannot be made of what is left.
-var errNoGuess = errors.New("nothing that is left says what session it was")
-
-// guessHeader makes a header of what the files say, for a session whose own is gone or bad, and tells what of it is
-// not certain. errNoGuess if that cannot be done.
-func (s *Store) guessHeader(ctx context.Context, id session.ID) (session.Header, []string, error) {
-	dir := s.dir(id)
-	if info, err := s.fs.Stat(dir); err == nil && !info.IsDir() {
-		return session.Header{}, nil, errNoGuess // also a link: nothing outside the store is read, or repaired
-	}
-	if b, _, err := s.readFile(dir+"/"+headerName, maxHeader); err == nil {
-		if h, ok := record.SalvageHeader(b); ok && h.ID == id {
-			if err := s.proveLink(&h, dir); err != nil {
-				return h, nil, err
-			}
-			return h, []string{"its bytes are not what they were: every member is as it reads now"}, nil
-		}
-	}
-	m := &mend{s: s, id: id, dir: dir, clip: session.None, empty: true}
-	if err := m.load(ctx); err != nil {
-		return session.Header{}, nil, err
-	}
-	h := session.Header{Format: session.Format, ID: id, Kind: session.KindRoot}
-	guessed := []string{"kind: " + string(h.Kind), "cwd: not known"}
-	first := session.None
-	for _, src := range append(m.files, m.kept...) {
-		if src.ours && (first == session.None || src.first < first) {
-			first = src.first
-		}
-	}
-	for _, src := range m.used() {
-		for _, it := range src.items {
-			if it.good && h.CreatedAt == 0 {
-				raw, err := m.recordAt(src.path, it.run.off, it.run.stop)
-				if err != nil {
-					return h, nil, err
-				}
-				h.CreatedAt = raw.Time
-				guessed = append(guessed, fmt.Sprintf("createdAt: the time of its first record, %d", raw.Time))
-			}
-		}
-	}
-	if first <= 0 {
-		return h, guessed, nil
-	}
-	// A fork begins where its parent's prefix ends: whoever holds the record with that link is the parent.
-	var prev session.Link
-	for _, src := range m.used() {
-		if src.first == first && src.headErr == nil {
-			prev = src.head.Prev
-		}
-	}
-	ids, err := s.ids("sessions", "")
-	if err != nil {
-		return h, nil, err
-	}
-	for _, other := range ids {
-		if other == id || prev == (session.Link{}) {
-			continue
-		}
-		if link, err := s.linkOf(ctx, other, first-1); err != nil || link != prev {
-			continue
-		}
-		ph, bad, err := s.readHeader(s.dir(other), other)
-		if err != nil || bad != nil || ph.Origin(first-1) != other {
-			continue
-		}
-		h.Kind, h.Cwd, h.Project, h.ProjectID, h.SeedLength = session.KindFork, ph.Cwd, ph.Project, ph.ProjectID, first
-		h.Parent = &session.Parent{ID: other, Seq: first - 1, Link: prev, Spans: ph.Spans(first)}
-		return h, []string{"kind: " + string(h.Kind), "cwd: that of its parent", "parent: " + string(other) + ", which holds the record that its first one follows",
-			guessed[len(guessed)-1]}, nil
-	}
-	return h, nil, errNoGuess
-}
-
-// proveLink takes the link at the fork point from the first segment of h, where that says it: its first line has a sum.
-func (s *Store) proveLink(h *session.Header, dir string) error {
-	names, err := s.segmentNames(dir)
-	if err != nil || h.Parent == nil || len(names) == 0 || names[0].first != h.SeedLength {
-		return err
-	}
-	err = s.withText(names[0].in(dir), func(f vfs.File) error {
-		head, _, err := readSegmentHead(f)
-		if err == nil && head.Session == h.ID && head.First == h.SeedLength {
-			h.Parent.Link = head.Prev
-		}
-		return err
-	})
-	return unlessBad(err)
-}
-
-// linkOf returns the link of the record at seq in the log of id.
-func (s *Store) linkOf(ctx context.Context, id session.ID, seq session.Seq) (session.Link, error) {
-	snap, err := s.Read(ctx, id)
-	if err != nil {
-		return session.Link{}, err
-	}
-	defer snap.Close()
-	if seq >= snap.Prefix.Len() {
-		return session.Link{}, session.ErrRange
-	}
-	var link session.Link
-	err = snap.Prefix.(*view).each(ctx, seq, seq+1, func(_ *segment, raw *record.Raw) bool {
-		link, _ = raw.Link()
-		return true
-	})
-	return link, err
 }

@@ -33,6 +33,7 @@ type run struct {
 	link       string       // text of the stored link at end-1
 	calc       session.Link // that link as it was computed, where links are
 	lost       bool         // the last record is a session/lost
+	loose      bool         // its link is taken as it is stored: what it follows is not known
 	time       int64        // of the last record
 	marks      []mark
 }
@@ -74,6 +75,15 @@ type doubt struct {
 	at   int // the items from here on are one run, with it, if it does
 	calc session.Link
 	run  run
+	accused
+}
+
+// accused is what a doubt comes to where the record before has a link that nothing proves, and what comes next follows the one in doubt: then the link
+// of the one before is the damaged one.
+type accused struct {
+	items []item       // in the place of the run that ends with the one before; nil: that one is proven
+	one   run          // the record in doubt
+	link  session.Link // of it, as it is stored
 }
 
 // settle ends the doubt about the last record of a segment. prev is what the header of the next one says.
@@ -81,6 +91,9 @@ func (sc *segScan) settle(prev session.Link) {
 	if d := sc.open; d != nil && d.calc == prev {
 		d.run.calc, d.run.link = prev, prev.String()
 		sc.items = append(sc.items[:d.at], item{good: true, run: d.run})
+		sc.open = nil
+	} else if d != nil && d.accused.items != nil && d.accused.link == prev {
+		sc.items = append(append(sc.items[:d.at], d.accused.items...), item{good: true, run: d.accused.one})
 		sc.open = nil
 	}
 }
@@ -202,7 +215,7 @@ func (s *Store) scanSegment(ctx context.Context, id session.ID, path string, fir
 	}
 	p.endRun()
 	if p.doubt > 0 {
-		sc.open = &doubt{at: p.doubt - 1, calc: p.calc, run: p.maybe}
+		sc.open = &doubt{p.doubt - 1, p.calc, p.maybe, p.other}
 	}
 	if packed, ok := f.(*packedFile); ok {
 		packed.explain(sc.items)
@@ -244,9 +257,14 @@ type pass struct {
 	prevOK    bool         // prev is known, so the next link must follow it
 	afterLost bool         // the record before is a session/lost: the next link may fail to follow
 
+	loose bool         // what the record follows is not known
 	doubt int          // index of an item that is bad only if the next record does not follow calc; 0: none
 	calc  session.Link // what its link should have been
 	maybe run          // the run before it, with it
+	other accused      // what else may be wrong
+
+	short   run   // the run before the last record, while what that follows is not known
+	looseAt int64 // where that record begins
 }
 
 func (p *pass) endRun() {
@@ -283,6 +301,7 @@ func (p *pass) good(raw *record.Raw, at int64) {
 		p.cur = &run{first: raw.Seq, off: at}
 	}
 	p.cur.add(raw, at, stop)
+	p.cur.loose = p.loose
 	copy(p.tail[:], line[len(line)-linkTail:])
 	if raw.Synced > p.synced && raw.Synced < raw.Seq {
 		p.synced = raw.Synced
@@ -299,13 +318,23 @@ func (p *pass) follows(raw *record.Raw, at, stop int64) bool {
 			p.items = p.items[:p.doubt-1]
 			m := p.maybe
 			p.cur = &m
-			p.prev, p.prevOK, p.doubt = l, true, 0
+			p.prev, p.prevOK, p.doubt, p.loose = l, true, 0, false
+			return true
+		}
+		if l, ok := raw.CheckLink(p.other.link); ok && p.other.items != nil {
+			p.items = append(p.items[:p.doubt-1], p.other.items...)
+			one := p.other.one
+			p.cur = &one
+			p.prev, p.prevOK, p.doubt, p.loose = l, true, 0, false
 			return true
 		}
 		p.prevOK, p.doubt = false, 0
 	}
+	unproven := p.loose
+	p.loose = false
 	if !p.prevOK {
-		p.prev, p.prevOK = stored, isLink
+		p.take(at)
+		p.prev, p.prevOK, p.loose = stored, isLink, true
 		return true
 	}
 	calc, ok := raw.CheckLink(p.prev)
@@ -314,7 +343,8 @@ func (p *pass) follows(raw *record.Raw, at, stop int64) bool {
 		return true
 	}
 	if p.afterLost && isLink {
-		p.prev = stored
+		p.take(at)
+		p.prev, p.loose = stored, true
 		return true
 	}
 	m := run{first: raw.Seq, off: at}
@@ -326,8 +356,27 @@ func (p *pass) follows(raw *record.Raw, at, stop int64) bool {
 	from := len(p.items)
 	p.endRun()
 	p.bad(record.Bad{Offset: at, Bytes: stop - at, LF: true, Seq: raw.Seq}, "the link does not follow the record before")
-	p.doubt, p.calc, p.maybe = from+1, calc, m
+	p.doubt, p.calc, p.maybe, p.other = from+1, calc, m, accused{}
+	if unproven && isLink {
+		p.other = accused{link: stored, one: run{first: raw.Seq, off: at, link: stored.String(), calc: stored, loose: true}}
+		p.other.one.add(raw, at, stop)
+		hurt := record.Bad{Offset: p.looseAt, Bytes: at - p.looseAt, LF: true, Seq: raw.Seq - 1}
+		if p.short.end > p.short.first {
+			p.other.items = append(p.other.items, item{good: true, run: p.short})
+		}
+		p.other.items = append(p.other.items, item{bad: hurt, why: "its link is not the one that the next record follows"})
+	}
 	return false
+}
+
+// take notes that the record at is taken with the link that it has.
+func (p *pass) take(at int64) {
+	p.short, p.looseAt = run{}, at
+	if p.cur != nil {
+		p.short = *p.cur
+		p.short.marks = append([]mark(nil), p.cur.marks...)
+		p.short.link, p.short.calc = string(p.tail[:16]), p.prev
+	}
 }
 
 // describe puts a bad item in words.

@@ -13,11 +13,6 @@ import (
 
 // How a repair keeps what it replaces: in damaged/, byte for byte.
 
-func (r *repair) there(path string) bool {
-	_, err := r.s.fs.Stat(path)
-	return err == nil
-}
-
 // moveAside takes a name away that is not that of a segment with records.
 func (r *repair) moveAside(path string) error {
 	if _, err := r.s.fs.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -38,23 +33,6 @@ func (r *repair) moveAside(path string) error {
 		}
 		r.rep.Kept = append(r.rep.Kept, name)
 		return r.s.syncDir(to)
-	}
-}
-
-// wouldKeep enters the name that a file would get in damaged/.
-func (r *repair) wouldKeep(path string) error {
-	now, err := r.s.fs.Stat(path)
-	if err != nil {
-		return err
-	}
-	for i := 1; ; i++ {
-		name := keptAs(filepath.Join(r.dir, damagedName), path, i)
-		there, err := r.s.fs.Stat(name)
-		if err == nil && !(now.Mode().IsRegular() && r.s.fs.SameFile(there, now)) {
-			continue
-		}
-		r.rep.Kept = append(r.rep.Kept, name)
-		return nil
 	}
 }
 

@@ -15,11 +15,11 @@ type Repairer interface {
 	// Repair makes a damaged session one that can be written to, under its lease: a session/lost is stored
 	// in the place of each record that is gone, good records keep their bytes, and every damaged file is kept. A
 	// crash leaves a session that can be read as before and repaired again. With dryRun it only says
-	// what it would do, and takes no lease. A session that needs no repair is not touched. *BusyError, *ReadOnlyError,
+	// what it would do, exactly, and takes no lease; what it would write is in memory meanwhile. A session that needs no repair is not touched. *BusyError, *ReadOnlyError,
 	// *UnsupportedError; *DamagedError with another Owner if the damage is in the files of that session.
 	Repair(ctx context.Context, id session.ID, dryRun bool) (Repair, error)
-	// PlanRepair is a dry run of Repair as it would go behind repairs of the sessions after, where there is something to
-	// repair in them. What a lost header, or the first line of a segment that is gone, says of others is read as it is now.
+	// PlanRepair is a dry run of Repair as it would go behind repairs of the sessions after, one behind the other, with what these
+	// do and what they do not. Whoever asks for one session after the other, with all before it as after, has each repair planned once.
 	PlanRepair(ctx context.Context, id session.ID, after []session.ID) (Repair, error)
 }
 

@@ -33,8 +33,8 @@ func kind(err error) string {
 	return strings.Join(out, ", ")
 }
 
-// TestConformance makes the same calls on the machine's file system and on a disk in memory: the simulation is worth
-// what its answers are like the real ones.
+// TestConformance makes the same calls on the machine's file system, on a disk in memory and on a layer above either: the simulation is
+// worth what its answers are like the real ones.
 func TestConformance(t *testing.T) {
 	script := func(t *testing.T, fsys FS, root string) []string {
 		var out []string
@@ -205,17 +205,23 @@ func TestConformance(t *testing.T) {
 	real := script(t, OS(), t.TempDir())
 	p := NewMem(MemOptions{}).Process()
 	ok(t, p.Mkdir("/store"))
-	mem := script(t, p, "/store")
-	for i := range max(len(real), len(mem)) {
-		a, b := "", ""
-		if i < len(real) {
-			a = real[i]
-		}
-		if i < len(mem) {
-			b = mem[i]
-		}
-		if a != b {
-			t.Errorf("the machine: %q, memory: %q", a, b)
+	above := Layer(OS())
+	for name, got := range map[string][]string{
+		"memory":                    script(t, p, "/store"),
+		"a layer above the machine": script(t, Layer(OS()), t.TempDir()),
+		"a layer above a layer":     script(t, Layer(above), t.TempDir()),
+	} {
+		for i := range max(len(real), len(got)) {
+			a, b := "", ""
+			if i < len(real) {
+				a = real[i]
+			}
+			if i < len(got) {
+				b = got[i]
+			}
+			if a != b {
+				t.Errorf("the machine: %q, %s: %q", a, name, b)
+			}
 		}
 	}
 }

@@ -69,9 +69,7 @@ func (c *cli) doctorCmd() *cobra.Command {
 					if cause := context.Cause(cmd.Context()); cause != nil {
 						return cause
 					}
-					if failed == nil {
-						planned = append(planned, id)
-					}
+					planned = append(planned, id)
 				}
 				h, err := a.Doctor(cmd.Context(), id)
 				if err == nil && requests {
