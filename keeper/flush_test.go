@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -428,5 +429,40 @@ func TestAbandon(t *testing.T) {
 	}
 	if _, err := k.Resume(t.Context(), "abcd"); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("resume after close: %v", err)
+	}
+}
+
+// Of sessions that never rest none keeps the processor: who was served lets the others go first.
+func TestServedInTurns(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const sessions, turns = 4, 50
+	k := start(newFake(t))
+	var mu sync.Mutex
+	var order []int
+	begin := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range sessions {
+		h := create(t, k, session.ID(fmt.Sprintf("id-%04d", i)))
+		wg.Go(func() {
+			<-begin
+			for range turns {
+				put(t, h.Session(), titled("x"))
+				flush(t, h)
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+			}
+		})
+	}
+	close(begin)
+	wg.Wait()
+	others := 0
+	for i := 1; i < len(order); i++ {
+		if order[i] != order[i-1] {
+			others++
+		}
+	}
+	if others < len(order)/4 {
+		t.Errorf("of %d turns %d came behind one of another session", len(order), others)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -186,6 +187,9 @@ func (h *Handle) Flush(ctx context.Context) error {
 	h.mu.Unlock()
 	select {
 	case err := <-w.done:
+		// Who is answered runs at once, in the time of who answered: sessions that never rest would each keep a processor for
+		// some turns, and let all others wait. So whoever was served lets those go first who are ready.
+		runtime.Gosched()
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
