@@ -30,7 +30,7 @@
 //	stray.go     records that stand where they do not count, proven by their links
 //	salvage.go   that for readers, and a header made anew
 //	repair.go    that for good
-//	index.go     the Prefix that reads events from disk when they are asked for
+//	index.go     the Prefix that reads events from disk when they are asked for; ahead.go: long parts, by two
 //	lease.go     the right to write
 //	announce.go  who has it
 //	segment.go   how a new segment, or a new session, comes to its name

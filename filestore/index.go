@@ -377,6 +377,8 @@ func (v *view) scan(ctx context.Context, i int, from, to session.Seq, f func(*re
 		if m, end, err = v.farPlace(g, file, from); err != nil {
 			return err
 		}
+	} else if end-m.off > aheadBytes {
+		return v.scanAhead(ctx, g, file, shift, m, from, to, f)
 	}
 	var buf *[]byte
 	if n := end - m.off; n <= 16<<10 { // short: no need for a big window
