@@ -34,6 +34,9 @@ func (s *Store) parseStoreFile(b []byte) (storeFile, error) {
 
 // version refuses a store that a newer program made.
 func (s *Store) version() error {
+	if err := s.rooted(); err != nil {
+		return err
+	}
 	b, _, err := s.readFile(s.path(storeName), 1<<16)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -52,6 +55,17 @@ func (s *Store) version() error {
 	return nil
 }
 
+// rooted refuses a store whose sessions/ is a link: what is written there would be beyond it, where nothing is looked for that purge and collect
+// remove. The root itself may be one.
+func (s *Store) rooted() error {
+	dir := s.path("sessions")
+	info, err := s.fs.Stat(dir)
+	if err == nil && !info.IsDir() {
+		return &store.ReadOnlyError{Path: s.root, Cause: fmt.Errorf("%s is no directory (%v), and nothing is written outside the store: put the directory itself there, or make the whole store a link", dir, info.Mode().Type())}
+	}
+	return nil // what else is wrong is seen by who writes
+}
+
 // writable returns a *store.ReadOnlyError if the store cannot be written, as far as can be told
 // without writing, and store.ErrClosed after Close.
 func (s *Store) writable() error {
@@ -61,10 +75,12 @@ func (s *Store) writable() error {
 	if closed {
 		return fmt.Errorf("filestore: %w", store.ErrClosed)
 	}
-	if !ready {
-		if err := s.version(); err != nil {
-			return err
-		}
+	check := s.version
+	if ready {
+		check = s.rooted
+	}
+	if err := check(); err != nil {
+		return err
 	}
 	dir := s.path("sessions")
 	for {
