@@ -53,7 +53,7 @@ type beliefs struct {
 
 // outcome folds what counts of a process that has ended.
 func (b *beliefs) outcome() uint64 {
-	return mix("ended", b.done, b.fenced, b.refused, b.keeps, errors.Is(b.err, store.ErrDamaged), errors.Is(b.err, store.ErrBusy),
+	return mix("ended", b.done, b.fenced, b.refused, b.keeps, b.err != nil, errors.Is(b.err, store.ErrDamaged), errors.Is(b.err, store.ErrBusy),
 		b.seen != nil, digest(b.seen), string(b.child))
 }
 

@@ -151,7 +151,7 @@ func (a *actor) looksFor() func(name string) bool {
 		switch {
 		case caller == "Store).segmentNames":
 			return segment
-		case caller == "Store).sweepDir":
+		case caller == "writer).sweep":
 			return func(name string) bool { return strings.HasPrefix(name, newSegment) }
 		case (caller == "writer).look" || caller == "writer).unchanged") && a.w != nil: // and so the claims of others below where it ends
 			end, mine := a.w.next.Next, ""
