@@ -178,6 +178,7 @@ func (x *Index) readCovers(ctx context.Context) error {
 		return err
 	}
 	x.covers, x.coversAt = covers, v
+	x.coverings++
 	return nil
 }
 
@@ -322,6 +323,7 @@ func (x *Index) put(ctx context.Context, parts []*part) {
 			p.err = err
 		case p.err == nil && x.covers != nil:
 			x.covers[p.next.Header.ID] = p.next
+			x.coverings++
 		}
 	}
 	if err == nil {
@@ -384,6 +386,7 @@ func (x *Index) settle(ctx context.Context, covers []cover) {
 	for _, c := range covers {
 		if was, ok := x.covers[c.Header.ID]; ok && was.n == c.n && was.Next == c.Next && was.Last == c.Last {
 			x.covers[c.Header.ID] = c
+			x.coverings++
 		}
 	}
 	if len(covers) < fewSettled {
@@ -553,5 +556,6 @@ func (x *Index) eraseCovered(ctx context.Context, ids []session.ID, forGood bool
 	}
 	for _, id := range ids {
 		delete(x.covers, id)
+		x.coverings++
 	}
 }

@@ -254,6 +254,7 @@ func (x *Index) reset() {
 	_ = x.closeDB()
 	x.forgetAll()
 	x.loaded, x.covers, x.sound = -1, nil, false
+	x.coverings++
 }
 
 // forgetAll empties the shelf.

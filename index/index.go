@@ -90,11 +90,13 @@ type Index struct {
 	living     context.Context // until Close
 	end        context.CancelFunc
 
-	covers   map[session.ID]cover // how far the search knows each session; nil: not read yet
-	coversAt int64                // the version of the file that they were read from
-	sound    bool                 // the tables of the search were verified
-	tally    tally                // of the transaction that is written
-	spill    int64                // of the tables: how many seconds later than its own an event's key may be
+	covers    map[session.ID]cover // how far the search knows each session; nil: not read yet
+	coversAt  int64                // the version of the file that they were read from
+	coverings int                  // how often they changed
+	planned   planned              // what the last search found out
+	sound     bool                 // the tables of the search were verified
+	tally     tally                // of the transaction that is written
+	spill     int64                // of the tables: how many seconds later than its own an event's key may be
 
 	shares shares
 }

@@ -26,6 +26,8 @@ type sight struct {
 	owner map[session.ID]*store.Holder // of those that were read again and are held
 	seen  map[session.ID]bool          // after a glance: was looked at
 	life  int                          // of the shelf that a glance was over
+	// changes is how many heads had changed until heads were read; -1: they were not read from the shelf at once.
+	changes int
 }
 
 // finding is a session whose end was read again.
@@ -49,20 +51,16 @@ type trust struct {
 	hot map[session.ID]bool
 }
 
-// look brings the index up to the store: it glances where that is enough, else it looks at all sessions.
-func (x *Index) look(ctx context.Context, progress Progress) (sight, error) {
-	s, ok, err := x.glance(ctx)
-	if err != nil {
-		return sight{}, err
-	}
-	if ok {
+// widen makes of a glance, where that was enough, a sight of all sessions; else it looks at all of them.
+func (x *Index) widen(ctx context.Context, s sight, glanced bool, progress Progress) (sight, error) {
+	if glanced {
 		x.mu.Lock()
-		if ok = s.life == x.life; ok {
-			s.heads = maps.Clone(x.shelf.heads)
+		if glanced = s.life == x.life; glanced {
+			s.heads, s.changes = maps.Clone(x.shelf.heads), x.shelf.changes
 		}
 		x.mu.Unlock()
 	}
-	if ok {
+	if glanced {
 		return s, nil
 	}
 	return x.lookAtAll(ctx, progress)
@@ -175,7 +173,7 @@ func (x *Index) lookAtAll(ctx context.Context, progress Progress) (sight, error)
 	if x.trusted == nil { // else memory has seen more than what another process wrote down
 		err = x.load(ctx)
 	}
-	s := sight{heads: maps.Clone(x.shelf.heads), held: map[session.ID]bool{}, owner: map[session.ID]*store.Holder{}}
+	s := sight{heads: maps.Clone(x.shelf.heads), held: map[session.ID]bool{}, owner: map[session.ID]*store.Holder{}, changes: -1}
 	if s.heads == nil {
 		s.heads = map[session.ID]head{}
 	}

@@ -67,9 +67,43 @@ func (x *Index) Search(ctx context.Context, q search.Query, f search.Filter, lim
 
 // plan is who answers for what.
 type plan struct {
-	covered map[int64]session.Header // by the tables
+	covered map[int64]session.Header // by the tables; not changed once it was made
 	spill   int64                    // how many seconds later than its own a key may be
 	scan    []search.Target          // by the logs
+}
+
+// planned is a plan of all sessions that follows from what memory has: it holds until one of these is another one. Nothing
+// had to be read for it from a log or a row, and nobody had to be told of trouble.
+type planned struct {
+	life, changes, coverings int
+	plan                     *plan // nil: there is none
+}
+
+// of returns what f selects of a plan.
+func (p plan) of(f search.Filter) plan {
+	if f.Include == nil {
+		return p
+	}
+	all := p.covered
+	p.covered = map[int64]session.Header{}
+	for n, h := range all {
+		if f.Includes(h) {
+			p.covered[n] = h
+		}
+	}
+	p.scan = slices.DeleteFunc(slices.Clone(p.scan), func(t search.Target) bool { return !f.Includes(t.Header) })
+	return p
+}
+
+// asBefore returns the plan of the last search if it is still right after a glance.
+func (x *Index) asBefore(ctx context.Context, s sight) (p plan, ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.loadCovers(ctx) == nil || x.planned.plan == nil || s.life != x.life {
+		return p, false
+	}
+	now := planned{x.life, x.shelf.changes, x.coverings, x.planned.plan}
+	return *now.plan, now == x.planned
 }
 
 // errNoTables says that the logs have to answer alone.
@@ -77,8 +111,16 @@ var errNoTables = errors.New("index: the tables cannot be used")
 
 // plan looks at the store, and takes into the tables what is new if that is much.
 func (x *Index) plan(ctx context.Context, f search.Filter, w search.Watch) (plan, error) {
-	s, err := x.look(ctx, w.Progress)
+	s, glanced, err := x.glance(ctx)
 	if err != nil {
+		return plan{}, err
+	}
+	if glanced {
+		if p, ok := x.asBefore(ctx, s); ok {
+			return p.of(f), nil
+		}
+	}
+	if s, err = x.widen(ctx, s, glanced, w.Progress); err != nil {
 		return plan{}, err
 	}
 	p := plan{covered: map[int64]session.Header{}}
@@ -90,6 +132,7 @@ func (x *Index) plan(ctx context.Context, f search.Filter, w search.Watch) (plan
 			covers[id] = c
 		}
 	}
+	then := planned{s.life, s.changes, x.coverings, &p}
 	x.mu.Unlock()
 	if covers == nil {
 		return plan{}, errNoTables
@@ -98,6 +141,7 @@ func (x *Index) plan(ctx context.Context, f search.Filter, w search.Watch) (plan
 	var late []behind
 	var settled []cover
 	waits, known := session.Seq(0), session.Seq(0)
+	pure := len(covers) == len(s.heads) // and each of them is one of those
 	for id, h := range s.heads {
 		c, ok := covers[id]
 		known += c.Next
@@ -106,6 +150,7 @@ func (x *Index) plan(ctx context.Context, f search.Filter, w search.Watch) (plan
 			p.covered[c.n] = c.Header
 			continue
 		}
+		pure = false
 		b, found, err := x.row(ctx, id, h)
 		switch {
 		case err != nil:
@@ -177,13 +222,12 @@ func (x *Index) plan(ctx context.Context, f search.Filter, w search.Watch) (plan
 			p.scan = append(p.scan, t)
 		}
 	}
-	p.scan = slices.DeleteFunc(p.scan, func(t search.Target) bool { return !f.Includes(t.Header) })
-	for n, h := range p.covered {
-		if !f.Includes(h) {
-			delete(p.covered, n)
-		}
+	if pure && s.changes >= 0 {
+		x.mu.Lock()
+		x.planned = then
+		x.mu.Unlock()
 	}
-	return p, nil
+	return p.of(f), nil
 }
 
 // still reports whether what the tables have of a session is the beginning of its log.
@@ -222,13 +266,13 @@ func (x *Index) forgetPurged(ctx context.Context, s sight, covers map[session.ID
 // merged yields the results of p in order.
 func (x *Index) merged(ctx context.Context, p plan, q search.Query, f search.Filter, limit int, w search.Watch) iter.Seq2[search.Result, error] {
 	if len(p.scan) == 0 {
-		return x.proposed(ctx, p, q, f)
+		return x.proposed(ctx, p, q, f, limit)
 	}
 	return func(yield func(search.Result, error) bool) {
 		next, stop := iter.Pull2(search.ScanTargets(ctx, x.opt.Store, p.scan, q, f, limit, w))
 		defer stop()
 		s, err, more := next()
-		for r, e := range x.proposed(ctx, p, q, f) {
+		for r, e := range x.proposed(ctx, p, q, f, limit) {
 			for e == nil && more && err == nil && s.Key.Compare(r.Key) < 0 {
 				if !yield(s, nil) {
 					return
@@ -256,8 +300,8 @@ type candidate struct {
 	header session.Header
 }
 
-// proposed yields the results among the events that p.covered covers.
-func (x *Index) proposed(ctx context.Context, p plan, q search.Query, f search.Filter) iter.Seq2[search.Result, error] {
+// proposed yields the results among the events that p.covered covers. limit is how many are asked for, 0: all.
+func (x *Index) proposed(ctx context.Context, p plan, q search.Query, f search.Filter, limit int) iter.Seq2[search.Result, error] {
 	return func(yield func(search.Result, error) bool) {
 		if len(p.covered) == 0 {
 			return
@@ -288,7 +332,11 @@ func (x *Index) proposed(ctx context.Context, p plan, q search.Query, f search.F
 		if f.After != (search.Key{}) {
 			below = (second(f.After.Time) + p.spill + 1) << slotBits
 		}
-		for n := 64; ; n = min(2*n, 2048) {
+		n := 64
+		if limit > 0 { // most of what is proposed is found
+			n = min(n, limit+limit/4+8)
+		}
+		for ; ; n = min(2*n, 2048) {
 			batch, least, err := x.propose(ctx, ask, p, f, below, n)
 			if err != nil {
 				yield(search.Result{}, err)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -389,5 +390,42 @@ func TestSearchOverDamage(t *testing.T) {
 			f()
 			same(t, indexOf(t, st, path, -1), st, 1, 6)
 		})
+	}
+}
+
+// TestSearchAsBefore: what a search found out of all sessions is used again, and only until something changed: a session, by
+// this process or another one, or what the tables know of one.
+func TestSearchAsBefore(t *testing.T) {
+	w := newWorld(t, 53)
+	var watch watched
+	var clock atomic.Int64
+	clock.Store(1_000_000)
+	x, other := w.quickIndex(w.path(), &watch, &clock), w.index(w.path())
+	x.opt.Lag, other.opt.Lag = -1, -1
+	indexed, scanned := both(x, w.st)
+	theirs, _ := both(other, w.st)
+	again := 0
+	for step := range 24 {
+		switch {
+		case step%8 == 7: // the other one takes in what x does not know yet
+			w.create(session.ID(fmt.Sprintf("s-%04d", w.n)), 5)
+			keysOf(t, theirs, "answer", search.Filter{}, 0)
+		case step%2 == 1:
+			w.change()
+		}
+		w.tick()
+		for i, f := range []search.Filter{{}, {Include: func(h session.Header) bool { return h.Kind == session.KindRoot }}, {}} {
+			before := x.planned
+			want, got := keysOf(t, scanned, "answer", f, 0), keysOf(t, indexed, "answer", f, 0)
+			if d := cmp.Diff(want, got); d != "" {
+				t.Fatalf("step %d, search %d: %s", step, i, d)
+			}
+			if before.plan != nil && x.planned == before {
+				again++
+			}
+		}
+	}
+	if again < 24 {
+		t.Errorf("a plan was used again %d times", again)
 	}
 }

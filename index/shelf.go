@@ -10,9 +10,10 @@ import (
 // shelf holds the heads of all sessions, in the orders of a list. A page costs what is on it, and one session that changes
 // a search and a move of those behind it. The zero value is empty.
 type shelf struct {
-	heads  map[session.ID]head
-	groups map[groupKey]*group // nil, as the orders: not made since much has changed
-	orders [2][]place          // by activity, by creation
+	heads   map[session.ID]head
+	groups  map[groupKey]*group // nil, as the orders: not made since much has changed
+	orders  [2][]place          // by activity, by creation
+	changes int                 // how many heads have changed
 }
 
 // groupKey is what a list filters by; a group the sessions that have it in common.
@@ -63,7 +64,9 @@ func (s *shelf) put(heads map[session.ID]head) {
 	}
 	for id, h := range heads {
 		was, had := s.heads[id]
-		s.heads[id] = h
+		if s.heads[id] = h; !had || was != h {
+			s.changes++
+		}
 		if s.groups == nil {
 			continue
 		}
@@ -93,7 +96,8 @@ func (s *shelf) put(heads map[session.ID]head) {
 // drop takes a session away.
 func (s *shelf) drop(id session.ID) {
 	h, ok := s.heads[id]
-	if delete(s.heads, id); !ok || s.groups == nil {
+	delete(s.heads, id)
+	if s.changes++; !ok || s.groups == nil {
 		return
 	}
 	for i, order := range s.orders {
