@@ -404,9 +404,20 @@ func TestSearchAsBefore(t *testing.T) {
 	x.opt.Lag, other.opt.Lag = -1, -1
 	indexed, scanned := both(x, w.st)
 	theirs, _ := both(other, w.st)
-	again := 0
+	w.create("open", 5)
+	wr, err := w.st.Open(t.Context(), "open")
+	w.ok(err)
+	defer wr.Close()
+	w.ids = w.ids[:len(w.ids)-1] // nobody else touches it
+	next, again := session.Seq(5), 0
 	for step := range 24 {
 		switch {
+		case step%8 == 3: // a glance sees it
+			_, err := wr.Append(t.Context(), []session.Event{said(next, 1_700_000_000_000, "answer")})
+			w.ok(err)
+			next++
+		case step%8 == 5: // the sessions are as they were, the tables are not
+			other.Erase(t.Context(), w.ids[0])
 		case step%8 == 7: // the other one takes in what x does not know yet
 			w.create(session.ID(fmt.Sprintf("s-%04d", w.n)), 5)
 			keysOf(t, theirs, "answer", search.Filter{}, 0)
