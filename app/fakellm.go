@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 
 	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/compact"
@@ -36,7 +37,7 @@ type FakeLLM struct {
 func OpenFakeLLM(ctx context.Context, o FakeOptions) (*FakeLLM, error) {
 	s, err := script.Load(o.Script)
 	if err != nil {
-		return nil, &UsageError{"--script", err.Error(), "a script has one reply per line: {\"text\":\"..\"}"}
+		return nil, &UsageError{"--script", strings.TrimPrefix(err.Error(), "script: "), "a script has one reply per line: {\"text\":\"..\"}"}
 	}
 	if o.Repeat {
 		s.Repeat()

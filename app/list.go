@@ -84,7 +84,7 @@ func (r Row) Readable() bool { return r.State == store.StateOK || r.State == sto
 type ListQuery struct {
 	Projects []string // the names of one project (Project.Names); nil = any
 	All      bool     // those made by programs too
-	Title    string   // that the title must hold, whatever the case
+	Title    string   // that the title must hold, both folded as a search folds them
 	Limit    int
 	Cursor   string
 	// Progress, if it is not nil, is told how far a list that takes long has come.

@@ -106,16 +106,15 @@ func (a *App) Removals(ctx context.Context, ids []session.ID, blobs bool) ([]Rem
 	if err != nil {
 		return nil, err
 	}
-	titles, err := a.trashTitles(ctx, blobs)
-	if err != nil {
-		return nil, err
+	title := a.titleOf
+	if blobs {
+		if title, err = a.trashTitles(ctx); err != nil {
+			return nil, err
+		}
 	}
 	out := make([]Removal, len(deps))
 	for i, d := range deps {
-		out[i] = Removal{ID: d.ID, Forks: []Heir{}, Note: note, Title: titles[d.ID]}
-		if !blobs {
-			out[i].Title = a.titleOf(ctx, d.ID)
-		}
+		out[i] = Removal{ID: d.ID, Forks: []Heir{}, Note: note, Title: title(ctx, d.ID)}
 		for _, h := range d.Heirs {
 			out[i].Forks = append(out[i].Forks, Heir{h.ID, h.Trashed, h.From, h.End - 1, h.Bytes})
 		}
@@ -129,17 +128,43 @@ func (a *App) Removals(ctx context.Context, ids []session.ID, blobs bool) ([]Rem
 	return out, nil
 }
 
-// trashTitles returns the titles of what is in the trash.
-func (a *App) trashTitles(ctx context.Context, wanted bool) (map[session.ID]string, error) {
-	if !wanted {
-		return nil, nil
+// trashTitles returns what finds the title of a session in the trash.
+func (a *App) trashTitles(ctx context.Context) (func(context.Context, session.ID) string, error) {
+	l, ok := a.Store.(store.Lister)
+	if !ok {
+		return nil, errors.New("this store cannot list")
 	}
-	l, err := a.Trash(ctx, ListQuery{})
-	out := map[session.ID]string{}
-	for _, r := range l.Rows {
-		out[r.ID] = r.Title
+	page, err := l.List(ctx, store.Query{Trash: true})
+	if err != nil {
+		return nil, err
 	}
-	return out, err
+	rows := map[session.ID]store.Stat{}
+	for _, st := range page.Rows {
+		rows[st.ID] = st
+	}
+	known := inherited{}
+	return func(ctx context.Context, id session.ID) string { return a.trashTitle(ctx, rows[id], known) }, nil
+}
+
+// inherited are titles that forks begin with, by where they begin: many forks of one session cost one look.
+type inherited map[Parent]string
+
+// trashTitle returns the title of a session in the trash. A fork that has none of its own has that of its parent at the place where
+// it begins, and none if the parent cannot be read: what is in the trash is not opened.
+func (a *App) trashTitle(ctx context.Context, st store.Stat, known inherited) string {
+	p := st.Header.Parent
+	if st.Title != "" || p == nil || p.Seq == session.None || st.State != store.StateOK && st.State != store.StateTorn {
+		return st.Title
+	}
+	title, ok := known[Parent{p.ID, p.Seq}]
+	if !ok {
+		if ins, err := a.Inspect(ctx, p.ID, &p.Seq); err == nil {
+			title, _ = ins.Title() // of what cannot be read there is none
+			ins.Close()
+		}
+		known[Parent{p.ID, p.Seq}] = title
+	}
+	return title
 }
 
 // Remove moves sessions to the trash. What became of each is in its Removal; a failure does not stop the others.
@@ -252,11 +277,12 @@ func (a *App) Trash(ctx context.Context, q ListQuery) (TrashList, error) {
 	if err != nil {
 		return TrashList{}, err
 	}
+	known := inherited{}
 	out := TrashList{Next: page.Next, Total: page.Total, Hidden: map[session.SessionKind]int{}}
 	for _, st := range page.Rows {
 		h := st.Header
 		out.Rows = append(out.Rows, TrashRow{
-			ID: st.ID, Title: st.Title, Kind: h.Kind, Project: h.Project, Cwd: h.Cwd, CreatedAt: h.CreatedAt,
+			ID: st.ID, Title: a.trashTitle(ctx, st, known), Kind: h.Kind, Project: h.Project, Cwd: h.Cwd, CreatedAt: h.CreatedAt,
 			LastActivity: st.LastActivity, Events: st.Pos.Next, Bytes: st.Bytes, State: st.State, Reason: st.Reason, Parent: parentOf(h),
 		})
 	}

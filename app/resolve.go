@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -24,6 +25,23 @@ type Skipped struct {
 	Reason string
 }
 
+// NoLastError says that Last means none of a project's sessions though it has some. It is a store.ErrNotFound.
+type NoLastError struct{ Skipped []Skipped }
+
+func (e *NoLastError) Error() string {
+	counts := map[string]int{}
+	for _, s := range e.Skipped {
+		counts[s.Reason]++
+	}
+	var parts []string
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[reason], reason))
+	}
+	return fmt.Sprintf("%s is none of this project's sessions: %s", Last, strings.Join(parts, ", "))
+}
+
+func (e *NoLastError) Unwrap() error { return &store.NotFoundError{ID: Last} }
+
 // AmbiguousError says that a prefix fits several sessions.
 type AmbiguousError struct {
 	Prefix string
@@ -41,7 +59,7 @@ func (e *AmbiguousError) Error() string {
 // Resolve returns the session that arg names: a full id, the unambiguous beginning of one (4 signs or more), or
 // Last, which means the newest by activity of kind root, fork or imported in project that can be gone on with, now or
 // when its holder lets it go. Newer sessions of that project that Last does not mean are named in skipped, also with an
-// error. Errors: store.ErrNotFound, *AmbiguousError.
+// error. Errors: store.ErrNotFound (also *NoLastError), *AmbiguousError.
 func (a *App) Resolve(ctx context.Context, arg string, project Project) (id session.ID, skipped []Skipped, err error) {
 	if arg == Last {
 		return a.last(ctx, project)
@@ -134,7 +152,11 @@ func (a *App) last(ctx context.Context, project Project) (session.ID, []Skipped,
 		}
 	}
 	id, err := choose()
-	if id == "" && err == nil {
+	switch {
+	case id != "" || err != nil:
+	case len(skipped) > 0:
+		err = &NoLastError{skipped}
+	default:
 		err = &store.NotFoundError{ID: Last}
 	}
 	return id, skipped, err

@@ -531,7 +531,7 @@ func CheckRun(ctx context.Context, scriptFile, model, configFile, dir string) (o
 		if ctx.Err() != nil {
 			return o, context.Cause(ctx)
 		}
-		return o, &UsageError{"--script", err.Error(), "a script has one reply per line: {\"text\":\"..\"}"}
+		return o, &UsageError{"--script", strings.TrimPrefix(err.Error(), "script: "), "a script has one reply per line: {\"text\":\"..\"}"}
 	}
 	return o, nil
 }

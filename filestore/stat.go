@@ -280,7 +280,7 @@ func (s *Store) statTail(ctx context.Context, st *store.Stat, dir string, names 
 		}
 	}
 	// A person's title stays whatever comes behind it: any other one counts if all was seen.
-	if title.byUser || left > 0 && st.Header.Parent == nil {
+	if title.byUser || left > 0 && (st.Header.Parent == nil || st.Header.SeedLength == 0) {
 		st.Title = title.text
 	}
 	return held, nil

@@ -12,6 +12,7 @@ import (
 	"hash"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
@@ -66,7 +67,7 @@ type Result struct {
 type UnknownFormatError struct{ Formats []string }
 
 func (e *UnknownFormatError) Error() string {
-	return fmt.Sprintf("it is no session file of a kind that is known here (%v)", e.Formats)
+	return fmt.Sprintf("it is no session file of a kind that is known here (%s)", strings.Join(e.Formats, ", "))
 }
 
 // errChanged says that a file was written to while it was imported.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/strandline-dev/strandline/search"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 )
@@ -21,7 +22,7 @@ import (
 type Query struct {
 	Projects   []string              // names of one project, as in store.Query; nil = any
 	Kinds      []session.SessionKind // nil = all
-	Title      string                // that the title must hold, whatever the case; "" = any
+	Title      string                // that the title must hold, both folded as a search folds them; "" = any
 	ByCreation bool
 	Limit      int    // 0 = no limit
 	Cursor     string // from Page.Next
@@ -69,10 +70,10 @@ func (x *Index) List(ctx context.Context, q Query, progress Progress) (Page, err
 		if err := x.rows(ctx, s, keys, rows, progress); err != nil {
 			return page, err
 		}
-		want := strings.ToLower(q.Title)
+		want := search.Fold(q.Title)
 		keys = slices.DeleteFunc(keys, func(k key) bool {
 			r, ok := rows[k.id]
-			return !ok || r.Facts == nil || !strings.Contains(strings.ToLower(r.Facts.Called()), want)
+			return !ok || r.Facts == nil || !strings.Contains(search.Fold(r.Facts.Called()), want)
 		})
 		total = len(keys)
 		if q.Cursor != "" {

@@ -147,6 +147,20 @@ func TestUnits(t *testing.T) {
 	})
 }
 
+// TestFold: what is the same to a search is the same text, and what parts words stays.
+func TestFold(t *testing.T) {
+	for _, c := range [][2]string{
+		{"Straße 1", "STRASSE 1"}, {"Caf\u00e9: a", "cafe\u0301: A"}, {"ｆｕｌｌ", "Full"}, {"Ёлка", "елка"}, {"a\u00a0b", "a b"}, {"\u2260", "=\u0338"},
+	} {
+		if a, b := Fold(c[0]), Fold(c[1]); a != b {
+			t.Errorf("%q: %q, %q: %q", c[0], a, c[1], b)
+		}
+	}
+	if got := Fold("Fix: (a-B) v1.2"); got != "fix: (a-b) v1.2" {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestMatchFindsWhatIsThere: whatever words follow each other in a text are found as a phrase, and a part of a word with stars.
 func TestMatchFindsWhatIsThere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -108,12 +108,17 @@ func lower(s string, buf []byte) (string, []byte) {
 // other marks of Latin, Greek and Cyrillic letters, points of Arabic and Hebrew, upper and lower case (Unicode's simple
 // folding, and ß as ss). Marks that make another letter (as in Indic and Japanese scripts) stay. The result holds
 // letters, numbers, symbols and marks only, and is in the normal form C.
-func fold(s string) string {
+func fold(s string) string { return folded(s, false) }
+
+// Fold folds a whole text as its words are folded. What parts them stays.
+func Fold(text string) string { return folded(text, true) }
+
+func folded(s string, gaps bool) string {
 	var b strings.Builder
 	b.Grow(len(s))
 	for _, r := range norm.NFKD.String(s) {
 		switch {
-		case dropped(r), classOf(r) == gap, unicode.Is(unicode.Cf, r):
+		case dropped(r), !gaps && classOf(r) == gap, unicode.Is(unicode.Cf, r):
 		case r == 'ß', r == 'ẞ':
 			b.WriteString("ss")
 		default:

@@ -63,6 +63,7 @@ func explain(what string, err error) *failure {
 		model       *app.ModelError
 		conf        *config.Error
 		ambiguous   *app.AmbiguousError
+		noLast      *app.NoLastError
 		busy        *store.BusyError
 		took        *app.TakeOverError
 		replaced    *store.ReplacedError
@@ -146,6 +147,9 @@ func explain(what string, err error) *failure {
 		f.hint = fmt.Sprintf("strand doctor %s says where; strand show %s shows what can be read; strand doctor --repair %s makes it writable again", damaged.ID, damaged.ID, damaged.ID)
 	case errors.As(err, &replaced):
 		f.exit, f.code, f.hint = exitDamaged, "replaced", fmt.Sprintf("strand show %s shows what is there now", replaced.ID)
+	case errors.As(err, &noLast):
+		f.exit, f.code, f.why = exitNotFound, "not-found", noLast.Error()
+		f.hint = "give the id of one (strand ls --all lists them, strand doctor says what is wrong with them), or begin another with strand run"
 	case explainGone(f, err):
 	case errors.As(err, &notFound):
 		f.exit, f.code, f.why, f.hint = exitNotFound, "not-found", "no session "+notFound.ID, "strand ls --any-project lists what there is"
@@ -196,7 +200,8 @@ func explain(what string, err error) *failure {
 		f.exit, f.code, f.why = exitUsage, "usage", "the cursor is not one that this list gave"
 		f.hint = "take \"next\" of the last line of strand " + what + " --json"
 	case errors.Is(err, session.ErrNothing):
-		f.code = "nothing"
+		f.code, f.why = "nothing", strings.TrimPrefix(err.Error(), "session: ")
+		f.hint = "strand show marks the turns that are hidden"
 	case errors.Is(err, store.ErrDamaged):
 		f.exit, f.code, f.hint = exitDamaged, "damaged", "strand doctor says where"
 	case errors.Is(err, store.ErrExists):

@@ -61,7 +61,8 @@ func (c *cli) importCmd() *cobra.Command {
 			case len(plan.Files) == 0:
 				return &failure{exit: exitFailed, code: "nothing", what: "import", why: "no session files found", hint: "name a file, or a directory that holds some"}
 			case bad > 0:
-				return &failure{exit: exitFailed, code: "failed", what: "import", why: fmt.Sprintf("%d of %d files could not be imported", bad, len(plan.Files)), hint: "the lines above say why; the others are stored"}
+				return &failure{exit: exitFailed, code: "failed", what: "import", why: fmt.Sprintf("%d of %s could not be imported", bad, plural(len(plan.Files), "file")),
+					hint: linesAbove(bad, len(plan.Files), "the others are stored")}
 			}
 			return nil
 		}),

@@ -44,6 +44,9 @@ func (c *cli) lsCmd() *cobra.Command {
 				return err
 			}
 			defer a.Close()
+			if trash && q.Title != "" {
+				return &app.UsageError{What: "--title", Why: "the trash is not looked through by title", Hint: "strand ls --trash lists it all"}
+			}
 			if trash {
 				return c.lsTrash(cmd.Context(), a, q, anyProject)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/strandline-dev/strandline/app"
 	"github.com/strandline-dev/strandline/brief"
+	"github.com/strandline-dev/strandline/search"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 )
@@ -34,7 +35,7 @@ func (t *chat) sessions(ctx context.Context, arg string) error {
 	if n, err := strconv.Atoi(arg); err == nil && n >= 1 && n <= len(t.pick.shown) {
 		return t.goInto(ctx, t.pick.shown[n-1])
 	}
-	words := strings.Fields(strings.ToLower(arg))
+	words := strings.Fields(search.Fold(arg))
 	if len(words) == 1 {
 		id, _, err := t.a.Resolve(ctx, arg, app.Project{})
 		if err == nil && arg != app.Last {
@@ -59,7 +60,7 @@ func (t *chat) offer(ctx context.Context, words []string) error {
 		return err
 	}
 	rows := slices.DeleteFunc(l.Rows, func(r app.Row) bool {
-		title := strings.ToLower(r.Title)
+		title := search.Fold(r.Title)
 		return slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(title, w) })
 	})
 	switch {

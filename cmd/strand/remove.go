@@ -238,7 +238,16 @@ func (r *removing) err() error {
 			exit = exitFailed
 		}
 	}
-	return &failure{exit: exit, code: "failed", what: r.what, why: fmt.Sprintf("%d of %d sessions failed", len(r.failed), r.of), hint: "the lines above say why; the others are done"}
+	return &failure{exit: exit, code: "failed", what: r.what, why: fmt.Sprintf("%d of %s failed", len(r.failed), plural(r.of, "session")),
+		hint: linesAbove(len(r.failed), r.of, "the others are done")}
+}
+
+// linesAbove is the hint of a command of which some parts failed; rest says what became of the others, if there are any.
+func linesAbove(failed, of int, rest string) string {
+	if failed == of {
+		return "the lines above say why"
+	}
+	return "the lines above say why; " + rest
 }
 
 func titleOf(title string) string {

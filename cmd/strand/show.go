@@ -287,7 +287,7 @@ func (c *cli) printStat(s app.Stat) {
 	}
 	row("state", "%s %s", s.State, s.Reason)
 	row("activity", "%s, last at %s", s.Activity, when(s.LastActivity))
-	row("events", "%d in %d turns; %d on the surface", s.Events, s.Turns, s.Surface)
+	row("events", "%d in %s; %d on the surface", s.Events, plural(s.Turns, "turn"), s.Surface)
 	row("work", "%s, %s%s", plural(s.Steps, "step"), plural(s.ToolCalls, "tool call"), timesText(s.Times))
 	row("tokens", "%s%s", s.Usage, costText(s.Usage, s.Cost))
 	if t := s.Tree; t != nil && t.Children > 0 {

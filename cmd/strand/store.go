@@ -292,7 +292,7 @@ func (c *cli) checkCmd() *cobra.Command {
 					for _, name := range r.BadBlobs {
 						fmt.Fprintf(c.out, "%s %s\n", c.paint(red, "bad blob:"), name)
 					}
-					fmt.Fprintf(c.out, "%d sessions verified, %d with problems; %d blobs, %d bad\n", r.Sessions, r.BadSessions, r.Blobs, len(r.BadBlobs))
+					fmt.Fprintf(c.out, "%s verified, %d with problems; %s, %d bad\n", plural(r.Sessions, "session"), r.BadSessions, plural(r.Blobs, "blob"), len(r.BadBlobs))
 				})
 			}
 			if r.BadSessions > 0 || len(r.BadBlobs) > 0 {
