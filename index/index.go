@@ -36,6 +36,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -103,6 +104,9 @@ type Index struct {
 
 // Open returns the index of a store. It neither reads nor writes: the file is opened, or made, when it is needed.
 func Open(opt Options) *Index {
+	if path, err := filepath.Abs(opt.Path); err == nil && opt.Path != "" { // SQLite is told it in a URL, where a first name would be a host
+		opt.Path = path
+	}
 	x := &Index{opt: opt, kind: kindOf(opt.Registry), busyMS: busyMS, shares: shares{stride: stride}, kept: map[session.ID]body{}, seen: map[session.ID]int64{}}
 	x.living, x.end = context.WithCancel(context.Background())
 	return x

@@ -344,3 +344,17 @@ func TestCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A path is taken as the working directory has it, also a single name.
+func TestRelativePath(t *testing.T) {
+	w := newWorld(t, 1)
+	w.create("abcd", 3)
+	t.Chdir(w.root)
+	w.same(w.index("index.db"), Query{})
+	again := Open(Options{Path: "index.db", Store: w.st, Registry: sessiontest.Registry(), Now: time.Now, Warn: func(err error) { t.Errorf("warned: %v", err) }})
+	defer again.Close()
+	w.same(again, Query{})
+	if info, err := os.Stat(w.path()); err != nil || info.Size() == 0 {
+		t.Errorf("the file holds nothing: %v", err)
+	}
+}
