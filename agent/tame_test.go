@@ -42,7 +42,7 @@ func TestNonsenseBesideAnAnswer(t *testing.T) {
 
 // An answer that no record can hold is the model's failure, not the loop's, and is told in those words.
 func TestAnswerThatCannotBeStored(t *testing.T) {
-	many := slices.Repeat([]message.Block{message.CallBlock("", "nope", "{}")}, 20_000)
+	many := slices.Repeat([]message.Block{message.CallBlock("", "nope", `{"a":"`+strings.Repeat("x", 2000)+`"}`)}, 600)
 	w := newWorld(t, nil, nil, calls(many...), says("fine"))
 	a := w.create("s-1111")
 	if _, err := a.Followup(w.ctx, agent.Text("hi")); err != nil {
@@ -50,7 +50,7 @@ func TestAnswerThatCannotBeStored(t *testing.T) {
 	}
 	w.idle(a)
 	end := a.Status().LastEnd
-	if end == nil || end.Reason.Error == nil || end.Reason.Error.Code != string(llm.CodeMalformedResponse) || !strings.Contains(end.Reason.Error.Message, "20000 calls") {
+	if end == nil || end.Reason.Error == nil || end.Reason.Error.Code != string(llm.CodeMalformedResponse) || !strings.Contains(end.Reason.Error.Message, "600 calls") {
 		t.Fatalf("it ended with %+v", end)
 	}
 	w.say(a, "again")
