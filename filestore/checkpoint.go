@@ -30,24 +30,29 @@ const (
 
 // foldFile is a checkpoint as its name tells it.
 type foldFile struct {
-	path string
-	pos  store.Pos
+	path  string
+	pos   store.Pos
+	scars string // of the parts of the log up to those of the session that keeps it
 }
 
-func foldName(pos store.Pos) string {
-	return fmt.Sprintf("%0*d-%s%s", segDigits, pos.Next, pos.Link, foldSuffix)
+func foldName(pos store.Pos, scars string) string {
+	if scars != "" {
+		scars = "." + scars
+	}
+	return fmt.Sprintf("%0*d-%s%s%s", segDigits, pos.Next, pos.Link, scars, foldSuffix)
 }
 
 // parseFoldName is the inverse of foldName.
-func parseFoldName(name string) (pos store.Pos, ok bool) {
+func parseFoldName(name string) (pos store.Pos, scars string, ok bool) {
 	rest, ok := strings.CutSuffix(name, foldSuffix)
 	if !ok || len(rest) <= segDigits || rest[segDigits] != '-' {
-		return pos, false
+		return pos, "", false
 	}
 	pos.Next, ok = parseSeq(rest[:segDigits])
-	link, err := session.ParseLink(rest[segDigits+1:])
+	text, scars, _ := strings.Cut(rest[segDigits+1:], ".")
+	link, err := session.ParseLink(text)
 	pos.Link = link
-	return pos, ok && err == nil && pos.Next > 0
+	return pos, scars, ok && err == nil && pos.Next > 0
 }
 
 func (s *Store) cacheDir(id session.ID) string { return s.path("cache", string(id)) }
@@ -61,32 +66,35 @@ func (s *Store) foldsIn(id session.ID) ([]foldFile, error) {
 	}
 	var out []foldFile
 	for _, e := range list {
-		if pos, ok := parseFoldName(e.Name()); ok {
-			out = append(out, foldFile{filepath.Join(dir, e.Name()), pos})
+		if pos, scars, ok := parseFoldName(e.Name()); ok {
+			out = append(out, foldFile{filepath.Join(dir, e.Name()), pos, scars})
 		}
 	}
 	slices.SortFunc(out, func(a, b foldFile) int { return cmp.Compare(b.pos.Next, a.pos.Next) })
 	return out, nil
 }
 
-// folds returns the checkpoints that may be of the first n events of a session with header h or fewer, the newest
+// folds returns the checkpoints that may be of the first n events of a session with header h and those scars or fewer, the newest
 // first: its own, and those of the sessions that it was forked from.
-func (s *Store) folds(h session.Header, n session.Seq) []foldFile {
+func (s *Store) folds(h session.Header, scars []string, n session.Seq) []foldFile {
 	var out []foldFile
-	add := func(id session.ID, end session.Seq) {
+	if scars == nil {
+		return nil
+	}
+	add := func(id session.ID, end session.Seq, scars string) {
 		all, _ := s.foldsIn(id)
 		for _, c := range all {
-			if c.pos.Next <= min(end, n) {
+			if c.pos.Next <= min(end, n) && c.scars == scars {
 				out = append(out, c)
 			}
 		}
 	}
 	if h.Parent != nil {
-		for _, sp := range h.Parent.Spans {
-			add(sp.ID, sp.End)
+		for i, sp := range h.Parent.Spans {
+			add(sp.ID, sp.End, scars[i])
 		}
 	}
-	add(h.ID, n)
+	add(h.ID, n, scars[len(scars)-1])
 	slices.SortStableFunc(out, func(a, b foldFile) int { return cmp.Compare(b.pos.Next, a.pos.Next) })
 	return out
 }
@@ -134,8 +142,7 @@ func (s *Store) met(id session.ID, seq session.Seq) {
 	}
 }
 
-// dropFolds removes the checkpoints of id and of all that begin with a part of it: a repair puts marks in the place of
-// events, and the links behind them stay as they are, so nothing else would tell that these are of another log.
+// dropFolds removes the checkpoints of id and of all that begin with a part of it: behind the repair they are of another log.
 func (s *Store) dropFolds(ctx context.Context, id session.ID, kin []relative) error {
 	err := s.DropCheckpoints(ctx, id)
 	for i := range kin {
@@ -163,8 +170,8 @@ var errNotBehind = errors.New("the log has not what the checkpoint stands for")
 
 // scanBehind reads what lies behind the newest checkpoint that fits. Nil: there is none, or something is wrong, which a
 // scan of everything will tell. Errors: fs.ErrNotExist if a listed segment is gone.
-func (s *Store) scanBehind(ctx context.Context, h session.Header, dir string) (*logScan, error) {
-	for i, c := range s.folds(h, store.Whole) {
+func (s *Store) scanBehind(ctx context.Context, h session.Header, scars []string, dir string) (*logScan, error) {
+	for i, c := range s.folds(h, scars, store.Whole) {
 		if i == tryFolds {
 			break
 		}
@@ -172,7 +179,7 @@ func (s *Store) scanBehind(ctx context.Context, h session.Header, dir string) (*
 		if err != nil {
 			continue
 		}
-		l := &logScan{hdr: h, synced: c.pos.Next - 1, behind: c.pos}
+		l := &logScan{hdr: h, scars: scars, synced: c.pos.Next - 1, behind: c.pos}
 		err = s.scanBody(ctx, l, dir)
 		switch {
 		case errors.Is(err, errNotBehind):
@@ -247,11 +254,11 @@ func (p *pass) skip(ctx context.Context, f vfs.File) error {
 }
 
 // nearest returns the newest checkpoint of the first n events or fewer. known is one that fits.
-func (v *view) nearest(h session.Header, known store.Checkpoint, n session.Seq) (store.Checkpoint, bool) {
+func (v *view) nearest(h session.Header, scars []string, known store.Checkpoint, n session.Seq) (store.Checkpoint, bool) {
 	if known.Pos.Next <= n {
 		return known, true
 	}
-	for _, c := range v.s.folds(h, n) {
+	for _, c := range v.s.folds(h, scars, n) {
 		if c.pos.Next > v.n || !v.has(c.pos.Next-1, c.pos.Link) {
 			continue
 		}
@@ -304,7 +311,8 @@ func (s *Store) PutCheckpoint(ctx context.Context, id session.ID, c store.Checkp
 		return err
 	}
 	f.Close()
-	path := filepath.Join(dir, foldName(c.Pos))
+	mine := w.scars[len(w.scars)-1]
+	path := filepath.Join(dir, foldName(c.Pos, mine))
 	if err := s.fs.RenameNoReplace(tmp, path); err != nil {
 		s.fs.Remove(tmp)
 		if !errors.Is(err, fs.ErrExist) {
@@ -312,11 +320,18 @@ func (s *Store) PutCheckpoint(ctx context.Context, id session.ID, c store.Checkp
 		}
 	}
 	w.newest = path
-	if w.hurt.Load() { // met meanwhile
+	if err := s.mayFold(w); err != nil { // met, or repaired, meanwhile
 		s.fs.Remove(path)
+		return err
 	}
 	all, err := s.foldsIn(id)
-	for _, old := range tooMany(all) {
+	other := func(c foldFile) bool { return c.scars != mine }
+	for _, old := range all {
+		if other(old) {
+			s.fs.Remove(old.path)
+		}
+	}
+	for _, old := range tooMany(slices.DeleteFunc(all, other)) {
 		s.fs.Remove(old.path)
 	}
 	return err
@@ -328,6 +343,9 @@ func (s *Store) PutCheckpoint(ctx context.Context, id session.ID, c store.Checkp
 func (s *Store) mayFold(w *writer) error {
 	if w.hurt.Load() {
 		return fmt.Errorf("filestore: no checkpoint of %s is made: %w", w.id, store.ErrDamaged)
+	}
+	if w.scars == nil || !slices.Equal(w.scars, s.scars(w.hdr, false)) {
+		return fmt.Errorf("filestore: no checkpoint of %s is made: what it begins with was repaired since it was read", w.id)
 	}
 	if w.newest == "" {
 		return nil

@@ -365,9 +365,9 @@ func TestBadCache(t *testing.T) {
 		"cut":          func() { write(t, newest, good[newest][:len(good[newest])/2]) },
 		"a directory":  func() { os.Remove(newest); os.Mkdir(newest, 0o700) },
 		"a link":       func() { os.Remove(newest); os.Symlink("/dev/zero", newest) },
-		"another link": func() { os.Rename(newest, filepath.Join(dir, foldName(other))) },
+		"another link": func() { os.Rename(newest, filepath.Join(dir, foldName(other, ""))) },
 		"beyond the end": func() {
-			os.Rename(newest, filepath.Join(dir, foldName(store.Pos{Next: 4000, Link: other.Link})))
+			os.Rename(newest, filepath.Join(dir, foldName(store.Pos{Next: 4000, Link: other.Link}, "")))
 		},
 		"that of another seq": func() { write(t, newest, good[all[1].path]) },
 		"no directory":        func() { os.RemoveAll(dir); write(t, dir, []byte("x")) },

@@ -56,6 +56,9 @@ func (s *Store) bequeath(ctx context.Context, from string, id session.ID, end se
 		}
 	}
 	if err == nil {
+		err = s.copyScars(from, tmp)
+	}
+	if err == nil {
 		err = s.syncDir(tmp)
 	}
 	if err == nil {

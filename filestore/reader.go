@@ -39,6 +39,7 @@ type logScan struct {
 	behind store.Pos         // what lies below is not read, but for the record before it, which is the one that is meant
 	fold   *store.Checkpoint // of behind
 	foldAt string            // its file
+	scars  []string          // from before it was read; nil: nobody asked
 
 	coming      bool // a fork that is not on disk yet: its parent has what it will inherit
 	certain     bool // what is not there now is gone for good
@@ -160,11 +161,14 @@ func (s *Store) snapshot(l *logScan, id session.ID) *store.Snapshot {
 	v := &view{s: s, id: id, segs: l.segs, n: l.pos.Next}
 	snap := &store.Snapshot{Header: l.hdr, Prefix: v, Pos: l.pos, Torn: l.torn, Left: l.left, Damage: l.damage,
 		Unsupported: l.unsupported, Release: v.release}
+	if n := len(l.scars); n > 0 {
+		snap.Repaired = l.scars[n-1]
+	}
 	for _, r := range l.lost {
 		snap.Lost = append(snap.Lost, r.ev)
 	}
 	if l.fold != nil {
-		snap.Nearest = func(n session.Seq) (store.Checkpoint, bool) { return v.nearest(l.hdr, *l.fold, n) }
+		snap.Nearest = func(n session.Seq) (store.Checkpoint, bool) { return v.nearest(l.hdr, l.scars, *l.fold, n) }
 	}
 	return snap
 }
@@ -219,7 +223,8 @@ func (s *Store) scanOnce(ctx context.Context, id session.ID, check func(*record.
 	}
 	l.hdr = h
 	if tail {
-		if behind, err := s.scanBehind(ctx, h, dir); err != nil || behind != nil {
+		l.scars = s.scars(h, false)
+		if behind, err := s.scanBehind(ctx, h, l.scars, dir); err != nil || behind != nil {
 			return behind, err
 		}
 	}
@@ -273,7 +278,7 @@ func (s *Store) shareIndex(ctx context.Context, l *logScan) bool {
 	s.mu.Lock()
 	w := s.writers[h.Parent.ID]
 	s.mu.Unlock()
-	if w == nil || h.SeedLength == 0 {
+	if w == nil || h.SeedLength == 0 || !w.sameScars(l) {
 		return false
 	}
 	v := w.Stored().(*view)

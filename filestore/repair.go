@@ -18,7 +18,7 @@ import (
 // repair is one run of Repair. It holds the session as a life does, and its steps are such that a reader who comes
 // between any two of them, also behind a crash, finds what was there before or more:
 //
-//  1. every file that is hurt gets a second name in damaged/;
+//  1. the part of the log gets a scar, and every file that is hurt a second name in damaged/;
 //  2. new segments come to their names, whole and synced. Where the beginning of a file is good, its name stays and
 //     the new segment begins at the first bad seq: what is behind that in the old one does not count any more;
 //  3. else the new segment begins one record before the file, whose name is then taken away. Only where there is no
@@ -415,6 +415,9 @@ func (r *repair) begin(ctx context.Context, seq session.Seq) (session.Seq, sessi
 
 // carryOut makes lay true.
 func (r *repair) carryOut(ctx context.Context, lay *layout) error {
+	if err := r.scar(); err != nil {
+		return err
+	}
 	for _, src := range r.m.files {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

@@ -61,6 +61,7 @@ type writer struct {
 	mu     sync.Mutex // guards what other goroutines may ask for at any time
 	joined []joined   // what the joining in the background made and is not in segs yet
 	segs   []segment
+	scars  []string  // of what was read; nil: not known
 	own    []*held   // this life's segments: their locks are kept to its end
 	next   store.Pos // written
 	synced store.Pos
@@ -87,6 +88,7 @@ func (s *Store) Create(ctx context.Context, h session.Header) (store.Writer, err
 		return nil, err
 	}
 	l := &logScan{hdr: h, synced: session.None, coming: true}
+	l.scars = s.scars(h, true)
 	if h.Parent != nil {
 		err := s.scanSpans(ctx, l)
 		if err == nil && len(l.damage) > 0 {
@@ -129,7 +131,7 @@ func (s *Store) unused(id session.ID) error {
 func (w *writer) start(l *logScan) {
 	w.hdr, w.lost, w.acked = l.hdr, l.lost, l.pos
 	w.mu.Lock() // a child that is opened meanwhile asks for the index
-	w.segs, w.next, w.synced = l.segs, l.pos, l.pos
+	w.segs, w.next, w.synced, w.scars = l.segs, l.pos, l.pos, l.scars
 	w.mu.Unlock()
 	w.tailSize, w.tailMark, w.tailSeg = l.size, l.synced, len(l.segs)-1
 	w.tailSafe = w.tail == nil

@@ -45,7 +45,7 @@ func (k *Keeper) Adopt(ctx context.Context, s *session.Session) (*Handle, error)
 		if err != nil {
 			return nil, err
 		}
-		h, err := k.attach(s, w, n)
+		h, err := k.attach(s, w, n, k.foldingOf(s, w, n))
 		if err != nil {
 			return nil, errors.Join(err, w.Close())
 		}
@@ -61,7 +61,7 @@ func (k *Keeper) Adopt(ctx context.Context, s *session.Session) (*Handle, error)
 	if err != nil {
 		return nil, err
 	}
-	return k.publish(place, s, w, n)
+	return k.publish(place, s, w, n, k.foldingOf(s, w, n))
 }
 
 // claimed gives a session the lease that was taken for it.
@@ -74,7 +74,7 @@ func (k *Keeper) claimed(c *Claim, s *session.Session) (*Handle, error) {
 		return nil, &store.ExistsError{ID: s.ID(), Detail: "its claim was released meanwhile"}
 	}
 	defer c.place.Release()
-	return k.publish(c.place, s, c.w, snap.Pos.Next)
+	return k.publish(c.place, s, c.w, snap.Pos.Next, k.foldingOf(s, c.w, snap.Pos.Next))
 }
 
 // leaseFor takes the lease of a session's stored log, or creates it; n is the length of what is stored.

@@ -42,7 +42,7 @@ func (k *Keeper) Create(ctx context.Context, h session.Header, seed session.Seed
 	if err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
-	handle, err := k.publish(place, s, w, 0)
+	handle, err := k.publish(place, s, w, 0, k.foldingOf(s, w, 0))
 	if err != nil {
 		s.Dispose()
 	}
@@ -72,7 +72,7 @@ func (k *Keeper) Resume(ctx context.Context, id session.ID) (*Handle, error) {
 	if err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
-	h, err := k.publish(place, s, w, w.Opened().Pos.Next)
+	h, err := k.publish(place, s, w, w.Opened().Pos.Next, newFolding(k.st, w))
 	if err != nil {
 		s.Dispose()
 	}
@@ -96,8 +96,9 @@ func (k *Keeper) build(w store.Writer) (*session.Session, error) {
 
 // inherited is the folded state of what the children of one cut share.
 type inherited struct {
-	link  session.Link
-	state session.State
+	link     session.Link
+	repaired string
+	state    session.State
 }
 
 // load is store.Load. Subagents that were forked at the same place share the state of what they inherit: the first
@@ -116,12 +117,12 @@ func (k *Keeper) load(snap *store.Snapshot) (session.Seed, error) {
 	k.mu.Lock()
 	known := k.shared
 	k.mu.Unlock()
-	if known == nil || known.link != h.Parent.Link || known.state.Next() != h.SeedLength {
+	if known == nil || known.link != h.Parent.Link || known.repaired != snap.Repaired || known.state.Next() != h.SeedLength {
 		st, err := store.FoldTo(snap, k.opt.Registry, h.SeedLength)
 		if err != nil {
 			return store.Load(snap, k.opt.Registry) // it says what is wrong
 		}
-		known = &inherited{h.Parent.Link, st}
+		known = &inherited{h.Parent.Link, snap.Repaired, st}
 		k.mu.Lock()
 		k.shared = known
 		k.mu.Unlock()
@@ -131,7 +132,7 @@ func (k *Keeper) load(snap *store.Snapshot) (session.Seed, error) {
 		return session.Seed{}, err
 	}
 	seed, err := store.LoadFrom(snap, st)
-	if parent, ok := k.Get(h.Parent.ID); ok && err == nil {
+	if parent, ok := k.Get(h.Parent.ID); ok && err == nil && parent.repaired() == snap.Repaired {
 		seed.Items = parent.sess.Projected(h.SeedLength)
 	}
 	return seed, err
@@ -154,8 +155,8 @@ func (k *Keeper) reserve(ctx context.Context, id session.ID) (*live.Reservation,
 
 // publish attaches a session to its writer and announces it; on failure the writer is let go, with nothing
 // written. next is the length of what is stored. The id lock is held.
-func (k *Keeper) publish(place *live.Reservation, s *session.Session, w store.Writer, next session.Seq) (_ *Handle, err error) {
-	h, err := k.attach(s, w, next)
+func (k *Keeper) publish(place *live.Reservation, s *session.Session, w store.Writer, next session.Seq, f folding) (_ *Handle, err error) {
+	h, err := k.attach(s, w, next, f)
 	if err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
@@ -174,8 +175,8 @@ func (k *Keeper) publish(place *live.Reservation, s *session.Session, w store.Wr
 }
 
 // attach makes the handle. The id lock is held.
-func (k *Keeper) attach(s *session.Session, w store.Writer, next session.Seq) (*Handle, error) {
-	h := newHandle(k, s, w, next)
+func (k *Keeper) attach(s *session.Session, w store.Writer, next session.Seq, f folding) (*Handle, error) {
+	h := newHandle(k, s, w, next, f)
 	k.mu.Lock()
 	if k.closed {
 		k.mu.Unlock()

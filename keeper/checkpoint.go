@@ -43,6 +43,15 @@ func newFolding(st store.Store, w store.Writer) folding {
 	return f
 }
 
+// foldingOf is that of a session that may have been live before w was opened. If it knows more than itself wrote here, the log may have been
+// repaired since it read that: the next life keeps checkpoints again.
+func (k *Keeper) foldingOf(s *session.Session, w store.Writer, stored session.Seq) folding {
+	if stored > 0 || s.Header().Parent != nil {
+		return folding{}
+	}
+	return newFolding(k.st, w)
+}
+
 // checkpoint begins to keep one if it is time, and the session has accepted nothing that is not synced.
 func (h *Handle) checkpoint(pos store.Pos) {
 	f := &h.fold

@@ -47,8 +47,8 @@ type waiter struct {
 	done   chan error // buffered
 }
 
-func newHandle(k *Keeper, s *session.Session, w store.Writer, next session.Seq) *Handle {
-	h := &Handle{k: k, sess: s, w: w, header: w.Header(), next: next, synced: next, fold: newFolding(k.st, w)}
+func newHandle(k *Keeper, s *session.Session, w store.Writer, next session.Seq, f folding) *Handle {
+	h := &Handle{k: k, sess: s, w: w, header: w.Header(), next: next, synced: next, fold: f}
 	h.pendingEnd = s.FirstLiveSeq()
 	// Only the constructor writes a boundary, so one that stands there is pending.
 	if ev, err := s.At(h.pendingEnd); err == nil && ev.Type == session.TypeInherited {
@@ -77,6 +77,14 @@ func (h *Handle) Torn() *store.Range {
 		return o.Torn
 	}
 	return nil
+}
+
+// repaired tells the log as it was read from what a repair made of it, or of what it begins with.
+func (h *Handle) repaired() string {
+	if o := h.w.Opened(); o != nil {
+		return o.Repaired
+	}
+	return ""
 }
 
 // Synced is the seq below which everything survives loss of power.

@@ -124,6 +124,10 @@ type Snapshot struct {
 	// if there are none. Only Open and ReadTail know any.
 	Nearest func(n session.Seq) (Checkpoint, bool)
 
+	// Repaired differs from what it was before a repair of the log or of what it begins with: the events may be others now,
+	// although Pos is the same. Only Open, Create and ReadTail tell.
+	Repaired string
+
 	// Release frees what Prefix holds on to; nil if nothing. Use Close.
 	Release func() error
 }
