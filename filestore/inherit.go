@@ -62,6 +62,9 @@ func (s *Store) bequeath(ctx context.Context, from string, id session.ID, end se
 		err = s.syncDir(tmp)
 	}
 	if err == nil {
+		err = s.setAsideOf(to, dir)
+	}
+	if err == nil {
 		_, err = s.removeAll(to) // an empty one
 	}
 	if err == nil {
@@ -72,6 +75,26 @@ func (s *Store) bequeath(ctx context.Context, from string, id session.ID, end se
 		return err
 	}
 	return s.syncDir(parent)
+}
+
+// setAsideOf moves what a repair that died set aside of a part of the session in dir, and in whose place nothing stands, to damaged/<id> there.
+func (s *Store) setAsideOf(part, dir string) error {
+	from, to := filepath.Join(part, damagedName), filepath.Join(dir, damagedName)
+	if list, err := s.entries(from); len(list) == 0 {
+		return unlessBad(err)
+	}
+	if err := s.mkdirAll(to); err != nil {
+		return err
+	}
+	for i := 1; ; i++ {
+		err := s.fs.RenameNoReplace(from, keptAs(to, part, i))
+		if err == nil {
+			err = s.syncDir(to)
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
 }
 
 // portion is a segment as far as it is somebody's: its records below end.

@@ -67,7 +67,7 @@ type mend struct {
 	until    session.Seq // from here on what stands there is another log; 0: nothing is
 	check    func(*record.Raw) (string, error)
 
-	aside string // where files were set aside; "": damaged/ of dir
+	aside []string // where else records of this log may lie; nil: in damaged/ of dir
 
 	files       []*source // of dir, by name
 	kept        []*source // that were set aside
@@ -124,18 +124,23 @@ func (m *mend) load(ctx context.Context) error {
 		m.files = append(m.files, src)
 	}
 	slices.SortStableFunc(m.files, func(a, b *source) int { return cmp.Compare(a.name.first, b.name.first) })
-	aside := cmp.Or(m.aside, filepath.Join(m.dir, damagedName))
-	kept, err := m.s.fs.ReadDir(aside)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	aside := m.aside
+	if aside == nil {
+		aside = []string{filepath.Join(m.dir, damagedName)}
 	}
-	for _, e := range kept {
-		if n, ok := keptName(e.Name()); ok {
-			src, err := m.open(filepath.Join(aside, e.Name()), n)
-			if err != nil {
-				return err
+	for _, dir := range aside {
+		kept, err := m.s.fs.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, e := range kept {
+			if n, ok := keptName(e.Name()); ok {
+				src, err := m.open(filepath.Join(dir, e.Name()), n)
+				if err != nil {
+					return err
+				}
+				m.kept, m.empty = append(m.kept, src), false
 			}
-			m.kept, m.empty = append(m.kept, src), false
 		}
 	}
 	if m.clip != session.None {

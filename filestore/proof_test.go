@@ -3,6 +3,7 @@ package filestore
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -222,7 +223,25 @@ func TestMarkAtTheForkPoint(t *testing.T) {
 	}
 }
 
-// What a purged parent left to its fork is the fork's: it repairs that itself.
+// purgedKin is a kin whose first session was purged.
+func purgedKin(t *testing.T) *kin {
+	t.Helper()
+	k := newKin(t)
+	if err := k.s.Trash(t.Context(), subject); err != nil {
+		t.Fatal(err)
+	}
+	if p := k.s.Purge(t.Context(), []session.ID{subject}); p[0].Err != nil {
+		t.Fatal(p[0].Err)
+	}
+	return k
+}
+
+// left is the directory of what the subject left to id, or that file in it.
+func (k *kin) left(id session.ID, file ...string) string {
+	return filepath.Join(append([]string{k.s.dir(id), inheritedDir, string(subject)}, file...)...)
+}
+
+// What a purged parent left to its fork is the fork's: it repairs that itself. What nobody else was left is lost.
 func TestInheritedRepaired(t *testing.T) {
 	for name, hurt := range map[string]func(lines []string) string{
 		"a record": func(l []string) string {
@@ -241,20 +260,22 @@ func TestInheritedRepaired(t *testing.T) {
 	} {
 		for _, file := range []session.Seq{0, 10} {
 			t.Run(fmt.Sprintf("%s of %d", name, file), func(t *testing.T) {
-				k := newKin(t)
-				if err := k.s.Trash(t.Context(), subject); err != nil {
-					t.Fatal(err)
-				}
-				if p := k.s.Purge(t.Context(), []session.ID{subject}); p[0].Err != nil {
-					t.Fatal(p[0].Err)
-				}
-				path := filepath.Join(k.s.dir("child"), inheritedDir, string(subject), segmentName(file))
-				b, _ := os.ReadFile(path)
-				os.Remove(path) // the other fork has it too
+				k := purgedKin(t)
+				b, _ := os.ReadFile(k.left("child", segmentName(file)))
 				b = []byte(hurt(strings.SplitAfter(string(b), "\n")))
-				if err := os.WriteFile(path, b, 0o600); err != nil {
-					t.Fatal(err)
+				hurt := func(id session.ID) {
+					os.Remove(k.left(id, segmentName(file))) // it may be the file of the other, too
+					if err := os.WriteFile(k.left(id, segmentName(file)), b, 0o600); err != nil {
+						t.Fatal(err)
+					}
 				}
+				hurt("grandchild")
+				want := append(slices.Clone(k.logs["grandchild"]), by("later", session.Seq(len(k.logs["grandchild"])), 3)...)
+				if rep, _ := repaired(t, k.s, name, "grandchild", want); len(rep.Lost) > 0 {
+					t.Fatalf("another has it: %+v", rep)
+				}
+				hurt("child")
+				os.RemoveAll(k.left("grandchild"))
 				var de *store.DamagedError
 				if _, err := k.s.Open(t.Context(), "child"); !errors.As(err, &de) || de.Owner != "child" {
 					t.Fatalf("open: %v", err)
@@ -263,8 +284,128 @@ func TestInheritedRepaired(t *testing.T) {
 				if (len(rep.Lost) == 0) != (name == "the head") {
 					t.Fatalf("%+v", rep)
 				}
-				k.healthy(t, name, "grandchild")
 			})
+		}
+	}
+}
+
+// Where all is gone that a purged parent left to a fork, another that was left the same gives it back; if there is none nothing can bring it back,
+// and it is marked.
+func TestAllInheritedGone(t *testing.T) {
+	for name, c := range map[string]struct {
+		from []session.ID // whose files are gone
+		what func(dir string) error
+		lost int
+	}{
+		"the directory":          {[]session.ID{"child"}, os.RemoveAll, 0},
+		"the directory of both":  {[]session.ID{"child", "grandchild"}, os.RemoveAll, 22},
+		"inherited/ of both":     {[]session.ID{"child", "grandchild"}, func(dir string) error { return os.RemoveAll(filepath.Dir(dir)) }, 22},
+		"the first file":         {[]session.ID{"child"}, func(dir string) error { return os.Remove(filepath.Join(dir, segmentName(0))) }, 0},
+		"the first file of both": {[]session.ID{"child", "grandchild"}, func(dir string) error { return os.Remove(filepath.Join(dir, segmentName(0))) }, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := purgedKin(t)
+			for _, id := range c.from {
+				if err := c.what(k.left(id)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, id := range c.from {
+				var de *store.DamagedError
+				if _, err := k.s.Open(t.Context(), id); !errors.As(err, &de) || de.Owner != id {
+					t.Fatalf("open: %v", err)
+				}
+				sal := must[*store.Snapshot](t)(k.s.Salvage(t.Context(), id))
+				if n := wantMended(t, "shown before the repair", collect(t, sal.Prefix), k.logs[id]); n != c.lost {
+					t.Fatalf("%d of %s are not shown", n, id)
+				}
+				sal.Close()
+				dry := must[store.Repair](t)(k.s.Repair(t.Context(), id, true))
+				rep := must[store.Repair](t)(k.s.Repair(t.Context(), id, false))
+				if told(rep, nil) != told(dry, nil) || store.Records(rep.Lost) != c.lost {
+					t.Fatalf("%s: %+v\nthe dry run said %+v", id, rep, dry)
+				}
+				w := must[store.Writer](t)(k.s.Open(t.Context(), id))
+				mustAppend(t, w, by("later", w.Opened().Pos.Next, 1))
+				mustFlush(t, w)
+				w.Close()
+			}
+			for _, id := range []session.ID{"child", "grandchild"} {
+				if n := k.healthy(t, name, id); n > 0 && n != c.lost {
+					t.Fatalf("%d of %s are lost", n, id)
+				}
+			}
+		})
+	}
+}
+
+// What a repair set aside that then died is kept, whatever the fork is given in its place.
+func TestSetAsideOfAPartIsKept(t *testing.T) {
+	k := newKin(t)
+	k.goOn(t, 9)
+	must[store.Repair](t)(k.s.Repair(t.Context(), "child", false))
+	dir := k.left("child")
+	kept := map[string]bool{}
+	for range 2 {
+		if err := os.Mkdir(filepath.Join(dir, damagedName), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			t.Fatal(err)
+		}
+		for _, n := range must[[]segName](t)(k.s.segmentNames(dir)) {
+			if err := flipAt(n.in(dir), 10); err != nil {
+				t.Fatal(err)
+			}
+			text, _ := os.ReadFile(n.in(dir))
+			kept[string(text)] = true
+			if err := os.Rename(n.in(dir), filepath.Join(dir, damagedName, n.String())); err != nil {
+				t.Fatal(err)
+			}
+		}
+		must[store.Repair](t)(k.s.Repair(t.Context(), "child", false))
+		k.healthy(t, "repaired", "child")
+		left := maps.Clone(kept)
+		err := filepath.WalkDir(k.s.dir("child"), func(path string, _ os.DirEntry, err error) error {
+			text, _ := os.ReadFile(path)
+			delete(left, string(text))
+			return err
+		})
+		if err != nil || len(left) > 0 {
+			t.Fatalf("%d files are not kept, %v", len(left), err)
+		}
+	}
+}
+
+// What can come back is waited for, and named: nothing of it is called lost.
+func TestWhatCanComeBackIsNotLost(t *testing.T) {
+	for name, prepare := range map[string]func(t *testing.T, k *kin){
+		"removed by hand": func(t *testing.T, k *kin) { os.RemoveAll(k.s.dir(subject)) },
+		"in the trash without its files": func(t *testing.T, k *kin) {
+			if err := k.s.Trash(t.Context(), subject); err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range must[[]segName](t)(k.s.segmentNames(k.s.trash(subject))) {
+				os.Remove(n.in(k.s.trash(subject)))
+			}
+		},
+		"half purged": func(t *testing.T, k *kin) {
+			k.s.bury(subject)
+			for _, n := range must[[]segName](t)(k.s.segmentNames(k.s.dir(subject))) {
+				os.Remove(n.in(k.s.dir(subject)))
+			}
+		},
+	} {
+		k := newKin(t)
+		prepare(t, k)
+		before := tree(t, k.s.root)
+		for _, id := range []session.ID{"child", "grandchild"} {
+			for _, dry := range []bool{true, false} {
+				var de *store.DamagedError
+				if rep, err := k.s.Repair(t.Context(), id, dry); !errors.As(err, &de) || de.Owner != subject || len(rep.Lost) > 0 {
+					t.Errorf("%s: repair of %s: %+v, %v", name, id, rep, err)
+				}
+			}
+		}
+		if now := tree(t, k.s.root); !maps.Equal(now, before) {
+			t.Errorf("%s: the store has changed", name)
 		}
 	}
 }

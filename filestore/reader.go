@@ -323,6 +323,9 @@ func (s *Store) scanSpans(ctx context.Context, l *logScan) error {
 		if dir == "" {
 			gone.Detail = fmt.Sprintf("the session %s, which holds its beginning, is not in this store", sp.ID)
 			l.hurt(sp.ID, gone)
+			if purged, err := s.purged(sp.ID); err == nil && purged { // what it left is gone, and that was the fork's
+				l.owner = h.ID
+			}
 			return nil
 		}
 		err = s.scanOwn(ctx, l, sp.ID, dir, names, sp.End)

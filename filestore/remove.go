@@ -30,6 +30,17 @@ func (s *Store) former(id session.ID) (trashed, purged bool, err error) {
 	return false, err == nil, err
 }
 
+// purged reports whether id was purged: then nothing can bring it back. While it is in sessions/ or in the trash, whatever is left of it, it was not.
+func (s *Store) purged(id session.ID) (bool, error) {
+	for _, dir := range []string{s.dir(id), s.trash(id), s.dir(id)} { // again: it may have come back
+		if _, err := s.fs.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
+	}
+	_, purged, err := s.former(id)
+	return purged, err
+}
+
 // absent is the answer to who asks for a session that is not in sessions/.
 func (s *Store) absent(id session.ID) error {
 	e := &store.NotFoundError{ID: string(id)}

@@ -139,7 +139,7 @@ func (r *repair) run(ctx context.Context) error {
 			r.rep.Damage = append(r.rep.Damage, l.damage...)
 		}
 		if l.whose != r.id { // in what it begins with, one part after the other
-			err = r.inherited(ctx, h, l)
+			err = r.inherited(ctx, h, l, kin)
 		} else {
 			err = r.logged(ctx, h, check, kin)
 		}

@@ -1,10 +1,12 @@
 package filestore
 
 import (
-	"cmp"
 	"context"
+	"errors"
+	"io/fs"
 	"path/filepath"
 
+	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 )
@@ -12,17 +14,40 @@ import (
 // inherited repairs, in the part of l.whose that the session begins with, what is this session's own copy. What is in the
 // files of l.whose is for that to repair, unless it went on with other events: then this session gets its own copy of
 // what is certain.
-func (r *repair) inherited(ctx context.Context, h session.Header, l *logScan) error {
+func (r *repair) inherited(ctx context.Context, h session.Header, l *logScan, kin []relative) error {
 	id := l.whose
 	self := relative{parent: h.Parent}
 	from, end, _ := self.part(id)
 	mine := r.s.homes(id, r.id)[0]
 	dir, _, err := r.s.locate(id, r.id)
 	hurt := &store.DamagedError{ID: r.id, Owner: l.owner, Ranges: l.damage}
-	if err != nil || dir == "" {
-		return cmp.Or[error](err, hurt)
+	if err != nil {
+		return err
+	}
+	if dir == "" { // nowhere: what can come back is waited for
+		purged, err := r.s.purged(id)
+		if err == nil && !purged {
+			err = hurt
+		}
+		if err == nil {
+			err = r.s.mkdirAll(mine)
+		}
+		if err != nil {
+			return err
+		}
+		dir = mine
 	}
 	m := &mend{s: r.s, id: id, dir: mine, from: from, clip: end, time: h.CreatedAt, check: l.check}
+	if made, _, ok := r.s.takenFrom(id, h.Parent, h.CreatedAt); ok {
+		m.time = made // a mark at its end has to be older than what was forked there
+	}
+	if dir == mine {
+		same, err := r.s.sameParts(ctx, h, id, kin, l.check)
+		if err != nil {
+			return err
+		}
+		m.aside = append([]string{filepath.Join(mine, damagedName)}, same...)
+	}
 	if link, ok, err := r.s.partLink(h, id); err != nil {
 		return err
 	} else if ok {
@@ -48,7 +73,7 @@ func (r *repair) inherited(ctx context.Context, h session.Header, l *logScan) er
 		}
 		r.rep.Written = append(r.rep.Written, mine) // as a whole
 		if until > from {
-			m.until, m.aside = until, filepath.Join(dir, damagedName)
+			m.until, m.aside = until, []string{filepath.Join(dir, damagedName)}
 		}
 		switch {
 		case until > from:
@@ -69,4 +94,43 @@ func (r *repair) inherited(ctx context.Context, h session.Header, l *logScan) er
 		r.rep.Kept, r.rep.Written = append(r.rep.Kept, part.rep.Kept...), append(r.rep.Written, part.rep.Written...)
 	}
 	return err
+}
+
+// sameParts returns the directories of other sessions that were handed the same part of id as one with the header h, and hold all of it:
+// every record, each following the one before, up to the link that says where the part of h ends.
+func (s *Store) sameParts(ctx context.Context, h session.Header, id session.ID, kin []relative, check func(*record.Raw) (string, error)) ([]string, error) {
+	want, ok, err := s.partLink(h, id)
+	if err != nil || !ok {
+		return nil, err
+	}
+	from, end, _ := (&relative{parent: h.Parent}).part(id)
+	var out []string
+	for i := range kin {
+		dir := filepath.Join(kin[i].dir, inheritedDir, string(id))
+		names, err := s.segmentNames(dir)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && (len(names) == 0 || kin[i].id == h.ID) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		m := &mend{s: s, id: id, dir: dir, from: from, clip: end, prevLost: true, last: &want, check: check}
+		if err := m.plan(ctx); err != nil {
+			return nil, err
+		}
+		last := m.pieces[len(m.pieces)-1]
+		if m.unsupported != "" || len(m.lost) > 0 || last.link != want {
+			continue
+		}
+		v := m.view()
+		marked, err := v.behindMarks(ctx, from, end)
+		v.release()
+		if err != nil {
+			return nil, err
+		}
+		if marked == from {
+			out = append(out, dir)
+		}
+	}
+	return out, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"path/filepath"
 
 	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
@@ -76,11 +77,22 @@ func (s *Store) salvage(ctx context.Context, id session.ID, l *logScan, check fu
 			if err != nil {
 				return nil, err
 			}
+			mine := s.homes(sp.ID, id)[0]
 			if dir == "" {
 				dir = s.dir(sp.ID)
+				if purged, err := s.purged(sp.ID); err == nil && purged {
+					dir = mine
+				}
 			}
 			m := &mend{id: sp.ID, dir: dir, from: l.pos.Next, clip: sp.End}
-			if whose == sp.ID && dir != s.homes(sp.ID, id)[0] {
+			if dir == mine {
+				same, err := s.sameParts(ctx, h, sp.ID, kin, check)
+				if err != nil {
+					return nil, err
+				}
+				m.aside = append([]string{filepath.Join(mine, damagedName)}, same...)
+			}
+			if whose == sp.ID && dir != mine {
 				if m.until, err = s.parted(ctx, h, sp.ID, dir, other, check); err != nil {
 					return nil, err
 				}
