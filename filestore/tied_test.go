@@ -19,6 +19,12 @@ import (
 // goOn cuts the log of the subject to 17 events, and writes others behind them, which it returns.
 func (k *kin) goOn(t *testing.T, more int) []session.Event {
 	t.Helper()
+	return k.goOnAt(t, more, 1000)
+}
+
+// goOnAt is goOn by a clock that shows so much more than that of who wrote first.
+func (k *kin) goOnAt(t *testing.T, more int, ahead int64) []session.Event {
+	t.Helper()
 	path := filepath.Join(k.s.dir(subject), segmentName(10))
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -32,7 +38,7 @@ func (k *kin) goOn(t *testing.T, more int) []session.Event {
 	defer w.Close()
 	other := by("other", 17, more)
 	for i := range other {
-		other[i].Time += 1000
+		other[i].Time += ahead
 	}
 	for _, batch := range [][]session.Event{other[:(2*more+2)/3], other[(2*more+2)/3:]} { // the second says that the first is synced
 		mustAppend(t, w, batch)

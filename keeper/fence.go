@@ -54,6 +54,11 @@ func (h *Handle) saveFork(ctx context.Context) (session.ID, error) {
 		if child.Parent.Link, err = f.LinkAt(ctx, h.header.ID, common-1); err != nil {
 			return "", err
 		}
+		last, err := p.At(common - 1)
+		if err != nil {
+			return "", err
+		}
+		child.CreatedAt = max(child.CreatedAt, last.Time) // as store.Fork does
 	}
 	if child.Parent.Activity, err = session.LastActivityBefore(p, common, child.CreatedAt); err != nil {
 		return "", err

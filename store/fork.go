@@ -114,6 +114,11 @@ func childHeader(ctx context.Context, f Forker, snap *Snapshot, cut session.Seq,
 		if h.Parent.Link, err = f.LinkAt(ctx, src.ID, cut); err != nil {
 			return h, fmt.Errorf("store: fork of %s at %d: %w", src.ID, cut, err)
 		}
+		last, err := snap.Prefix.At(cut)
+		if err != nil {
+			return h, err
+		}
+		h.CreatedAt = max(h.CreatedAt, last.Time) // whatever the clock shows: who repairs asks which was first
 	}
 	h.Parent.Activity, err = session.LastActivityBefore(snap.Prefix, cut+1, h.CreatedAt)
 	return h, err
