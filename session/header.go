@@ -26,7 +26,7 @@ const (
 type Header struct {
 	Format     int         `json:"format"`
 	ID         ID          `json:"id"`
-	CreatedAt  int64       `json:"createdAt"` // Unix milliseconds
+	CreatedAt  int64       `json:"createdAt"` // Unix milliseconds; of a fork not before its last inherited event
 	Kind       SessionKind `json:"kind"`
 	Cwd        string      `json:"cwd"`
 	Project    string      `json:"project,omitzero"`
