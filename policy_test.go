@@ -47,7 +47,7 @@ var arrows = map[string]struct{ in, out string }{
 	"compact":             {"message session view llm meter", json},
 	"meter":               {"message session view llm", json},
 	"subagent":            {"message session store llm tool agent meter", json},
-	"export":              {"session store record view message", json},
+	"export":              {"brief session store record view message", json},
 	"search/searchtest":   {"message session store", json + " pgregory.net/rapid"},
 	"recall":              {"brief session store search redact tool", json},
 	"redact":              {"", json},

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/strandline-dev/strandline/export"
 	"github.com/strandline-dev/strandline/message"
@@ -21,8 +23,12 @@ import (
 const (
 	FormatJSONL    = "jsonl"
 	FormatMarkdown = "markdown"
+	FormatHTML     = "html"
 	FormatOpenAI   = "openai"
 )
+
+// Formats are the formats of an export, in the order in which they are named.
+func Formats() []string { return []string{FormatJSONL, FormatMarkdown, FormatHTML, FormatOpenAI} }
 
 // ExportOptions says what an export is.
 type ExportOptions struct {
@@ -34,8 +40,8 @@ type ExportOptions struct {
 // Export writes a session to w. It takes no lease and changes nothing. What cannot be read of a damaged session is
 // named in the report.
 func (a *App) Export(ctx context.Context, id session.ID, o ExportOptions, w io.Writer) (export.Report, error) {
-	if o.Format != FormatJSONL && o.Format != FormatMarkdown && o.Format != FormatOpenAI {
-		return export.Report{}, &UsageError{"--format " + o.Format, "there is no such format", "it is one of jsonl, markdown, openai"}
+	if !slices.Contains(Formats(), o.Format) {
+		return export.Report{}, &UsageError{"--format " + o.Format, "there is no such format", "it is one of " + strings.Join(Formats(), ", ")}
 	}
 	if o.Format == FormatJSONL && !o.View { // the log needs no fold
 		snap, err := a.Store.Read(ctx, id)
@@ -84,8 +90,11 @@ func (a *App) Export(ctx context.Context, id session.ID, o ExportOptions, w io.W
 	if err != nil {
 		return export.Report{}, err
 	}
-	return export.Markdown(ctx, w, src, export.MarkdownOptions{Title: title, View: view,
-		Hidden: func(seq session.Seq) bool { return !visible[seq] }})
+	to := export.TranscriptOptions{Title: title, View: view, Hidden: func(seq session.Seq) bool { return !visible[seq] }}
+	if o.Format == FormatHTML {
+		return export.HTML(ctx, w, src, to)
+	}
+	return export.Markdown(ctx, w, src, to)
 }
 
 // system returns the system prompt of the last request, "" if there was none.

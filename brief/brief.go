@@ -1,5 +1,6 @@
 // Package brief makes short texts of long ones, for one line of a list: the title of a session that has none, and what is cut
-// to fit. What a reader sees as one sign is not cut in half: an emoji of several parts, a flag, a letter with its marks.
+// to fit. What a reader sees as one sign is not cut in half: an emoji of several parts, a flag, a letter with its marks. And it
+// knows which signs a reader must not meet raw.
 package brief
 
 import (

@@ -1,9 +1,9 @@
 // Package export writes a stored session as one file for somebody else: JSONL is the log itself, so that
-// another store can take it in byte for byte; Markdown is for people; OpenAI is the list of messages that
-// other programs understand.
+// another store can take it in byte for byte; Markdown and HTML are for people, and are one walk over the log in two
+// forms; OpenAI is the list of messages that other programs understand.
 //
 // An export reads a snapshot and the blobs of a store and nothing else: it takes no lease, and holds one
-// event at a time however long the log is (a Markdown or OpenAI export also knows the surface). A fork is
+// event at a time however long the log is (all but JSONL also know the surface). A fork is
 // exported whole, its inherited part included.
 //
 // Credentials are the business of a Redactor: with one, every text of the export has passed it. Without
@@ -12,6 +12,7 @@ package export
 
 import (
 	"context"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -39,7 +40,7 @@ type Report struct {
 	Events   session.Seq // how many were exported
 	Redacted int         // credentials that were replaced
 	// MissingBlobs are the names that the session speaks of and the store does not have: attachments, as the
-	// long texts of events themselves cannot be missing.
+	// long texts of events themselves cannot be missing. Markdown has no attachments in it and none of these.
 	MissingBlobs []string
 	// Incomplete says why the session has more than was exported, "" if it has not.
 	Incomplete string
@@ -73,6 +74,36 @@ func (s Source) header() (session.Header, int) {
 		n += k
 	}
 	return h, n
+}
+
+// content returns an attachment without credentials. What is no text has none that could be replaced.
+func (s Source) content(b []byte) ([]byte, int) {
+	if s.Redact == nil || !utf8.Valid(b) {
+		return b, 0
+	}
+	text, n := s.Redact.Text(string(b))
+	if n == 0 {
+		return b, 0
+	}
+	return []byte(text), n
+}
+
+// attached returns the attachment of that name without credentials, for a message in which it stands, and notes in rep
+// what became of it. It is not ok if it cannot be had; the error is that of ctx alone.
+func (s Source) attached(ctx context.Context, name string, rep *Report) (content []byte, ok bool, err error) {
+	if s.Blobs != nil {
+		b, err := s.Blobs.GetBlob(ctx, name)
+		if err == nil {
+			b, n := s.content(b)
+			rep.Redacted += n
+			return b, true, nil
+		}
+		if cause := done(ctx); cause != nil {
+			return nil, false, cause
+		}
+	}
+	rep.MissingBlobs = append(rep.MissingBlobs, name)
+	return nil, false, nil
 }
 
 // done returns why an export must not go on.

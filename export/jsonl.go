@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -150,12 +149,10 @@ func (j *jsonl) blob(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if j.src.Redact != nil && utf8.Valid(content) {
-		text, n := j.src.Redact.Text(string(content))
-		if n > 0 {
-			j.redacted += n
-			content, name = []byte(text), record.BlobName([]byte(text))
-		}
+	content, n := j.src.content(content)
+	if n > 0 {
+		j.redacted += n
+		name = record.BlobName(content)
 	}
 	if !j.strings[name] {
 		j.strings[name] = true

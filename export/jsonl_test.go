@@ -254,12 +254,16 @@ func TestJSONLRedacted(t *testing.T) {
 
 // stepwise is a log of n events that are made when they are asked for, and a writer that counts them: what
 // was asked for and not written yet is what the export holds.
-type stepwise struct{ n, made, written, most int }
+type stepwise struct {
+	n, made, written, most int
+	of                     func(seq int) session.Event
+	mark                   string // stands once in what is written of an event
+}
 
 func (l *stepwise) Len() session.Seq { return session.Seq(l.n) }
 
 func (l *stepwise) At(seq session.Seq) (session.Event, error) {
-	return event(int(seq), text(strings.Repeat("y", 100))), nil
+	return l.of(int(seq)), nil
 }
 
 func (l *stepwise) Range(from, to session.Seq) iter.Seq2[session.Event, error] {
@@ -275,12 +279,12 @@ func (l *stepwise) Range(from, to session.Seq) iter.Seq2[session.Event, error] {
 }
 
 func (l *stepwise) Write(p []byte) (int, error) {
-	l.written += bytes.Count(p, []byte(`{"seq":`))
+	l.written += bytes.Count(p, []byte(l.mark))
 	return len(p), nil
 }
 
 func TestJSONLHoldsOneEvent(t *testing.T) {
-	l := &stepwise{n: 5000}
+	l := &stepwise{n: 5000, mark: `{"seq":`, of: func(seq int) session.Event { return event(seq, text(strings.Repeat("y", 100))) }}
 	rep, err := export.JSONL(context.Background(), l, export.Source{Snap: &store.Snapshot{Header: header("abcd"), Prefix: l}})
 	if err != nil || rep.Events != 5000 || l.written != 5000 || l.most != 1 {
 		t.Errorf("%+v %v: held %d events, wrote %d", rep, err, l.most, l.written)

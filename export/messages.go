@@ -201,17 +201,15 @@ func (o *lister) image(b message.Block) string {
 	if b.Blob == "" {
 		return b.URL
 	}
-	if o.src.Blobs != nil && o.err == nil {
-		content, err := o.src.Blobs.GetBlob(o.ctx, b.Blob)
-		if err == nil {
-			return "data:" + b.MediaType + ";base64," + base64.StdEncoding.EncodeToString(content)
-		}
-		if cause := done(o.ctx); cause != nil {
-			o.err = cause
-		}
+	if o.err != nil {
+		return ""
 	}
-	o.rep.MissingBlobs = append(o.rep.MissingBlobs, b.Blob)
-	return ""
+	content, ok, err := o.src.attached(o.ctx, b.Blob, &o.rep)
+	o.err = err
+	if !ok {
+		return ""
+	}
+	return "data:" + b.MediaType + ";base64," + base64.StdEncoding.EncodeToString(content)
 }
 
 // indented returns v for a reader, if it is JSON.

@@ -90,7 +90,9 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-func TestMarkdown(t *testing.T) {
+// story is a damaged session in which most things happened.
+func story(t *testing.T, image string) *store.Snapshot {
+	t.Helper()
 	st := newStore()
 	var evs []session.Event
 	add := func(typ string, data any) {
@@ -100,7 +102,7 @@ func TestMarkdown(t *testing.T) {
 		}
 		evs = append(evs, session.Event{Seq: session.Seq(len(evs)), Time: 1, Type: typ, Data: b})
 	}
-	ms := talk("sha256-" + strings.Repeat("1", 64))
+	ms := talk(image)
 	add(session.TypeUserMessage, ms[0])
 	add(session.TypeAssistantMessage, session.AssistantMessage{Turn: 1, Step: 1, Message: ms[1]})
 	add(session.TypeApprovalAsked, session.ApprovalAsked{AskID: "q", Turn: 1, Step: 1, CallID: "c1", Name: "read"})
@@ -118,9 +120,14 @@ func TestMarkdown(t *testing.T) {
 	put(t, st, header("abcd"), evs)
 	snap := *read(t, st, "abcd")
 	snap.Damage = []store.Range{{Detail: "zeros"}}
+	return &snap
+}
+
+func TestMarkdown(t *testing.T) {
+	snap := story(t, "sha256-"+strings.Repeat("1", 64))
 	var out bytes.Buffer
-	rep, err := export.Markdown(context.Background(), &out, export.Source{Snap: &snap, Redact: masked{"secret", "[gone]"}},
-		export.MarkdownOptions{Title: "a *secret*\ntitle", Hidden: func(q session.Seq) bool { return q == 0 }})
+	rep, err := export.Markdown(context.Background(), &out, export.Source{Snap: snap, Redact: masked{"secret", "[gone]"}},
+		export.TranscriptOptions{Title: "a *secret*\ntitle", Hidden: func(q session.Seq) bool { return q == 0 }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func TestExportRedacted(t *testing.T) {
 	if _, text, _ := strings.Cut(again.out, "\n"); text != records {
 		t.Error("a second redaction changed something")
 	}
-	for _, format := range []string{"markdown", "openai"} {
+	for _, format := range []string{"markdown", "html", "openai"} {
 		if out := b.ok("export", run.SessionID, "--format", format).out; strings.Contains(out, key) {
 			t.Errorf("the %s export holds the key", format)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/brief"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/tool"
 )
@@ -171,7 +172,7 @@ func (c *cli) printQuestion(q app.Question) {
 	}
 	fmt.Fprintf(c.out, "%s %s  %s\n", c.paint(yellow, safeLine(q.Name)), safeLine(id), c.paint(dim, "since "+when(q.Since)))
 	if q.Subject != "" {
-		fmt.Fprintf(c.out, "  %s\n", strings.ReplaceAll(visible(q.Subject), "\n", "\n  "))
+		fmt.Fprintf(c.out, "  %s\n", strings.ReplaceAll(brief.Visible(q.Subject), "\n", "\n  "))
 	}
 }
 

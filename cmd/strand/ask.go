@@ -10,6 +10,7 @@ import (
 
 	"github.com/strandline-dev/strandline/agent"
 	"github.com/strandline-dev/strandline/app"
+	"github.com/strandline-dev/strandline/brief"
 	"github.com/strandline-dev/strandline/session"
 )
 
@@ -120,7 +121,7 @@ func (t *chat) ask(ctx context.Context, idle <-chan struct{}, q app.Ask, open in
 			return false // the turn was stopped, or a rule decided meanwhile
 		}
 		if whole { // all of it: what is cut off is not decided on
-			text := visible(q.Subject)
+			text := brief.Visible(q.Subject)
 			end := " "
 			if strings.Contains(text, "\n") {
 				text, end = "\n  "+strings.ReplaceAll(text, "\n", "\n  "), "\n"

@@ -17,11 +17,12 @@ func (c *cli) exportCmd() *cobra.Command {
 		Use:   "export ID",
 		Short: "Write a session as one file",
 		Long: "Writes a session to standard output, or into a new file with -o. jsonl is the log itself, forks with all that\n" +
-			"they inherit: strand import --from native takes it in. markdown is for people; openai is the list of messages\n" +
-			"that the model sees, in the form of the chat completions API.\n\n" +
+			"they inherit: strand import --from native takes it in. markdown is for people, and so is html: one page that\n" +
+			"a browser shows without the network, with the images in it. openai is the list of messages that the model sees,\n" +
+			"in the form of the chat completions API.\n\n" +
 			"Credentials of common forms (keys of services, private keys, passwords that are assigned) are replaced by\n" +
 			"[redacted:..]. Only with --no-redact the log comes back byte for byte.",
-		Example: "  strand export last --format markdown -o session.md\n  strand export 7f3k --no-redact -o session.jsonl\n  strand export last --format openai | jq length",
+		Example: "  strand export last --format markdown -o session.md\n  strand export last --format html -o session.html\n  strand export 7f3k --no-redact -o session.jsonl\n  strand export last --format openai | jq length",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: c.completeID,
 		RunE: c.does(func(cmd *cobra.Command, args []string) error {
 			return c.withSession(cmd.Context(), args[0], func(a *app.App, id session.ID) error {
@@ -46,11 +47,11 @@ func (c *cli) exportCmd() *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Format, "format", app.FormatJSONL, "`FORMAT`: jsonl, markdown or openai")
+	f.StringVar(&o.Format, "format", app.FormatJSONL, "`FORMAT`: jsonl, markdown, html or openai")
 	f.BoolVar(&o.View, "view", false, "what the model sees, instead of the log")
 	f.BoolVar(&o.NoRedact, "no-redact", false, "leave credentials in")
 	f.StringVarP(&file, "output", "o", "", "write a new `FILE`, never over another one")
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{app.FormatJSONL, app.FormatMarkdown, app.FormatOpenAI}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(app.Formats(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/strandline-dev/strandline/brief"
 )
 
 // both is a command whose output and notes go to one file, as they go to one terminal.
@@ -55,7 +57,7 @@ func TestJSONOnATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 		line := strings.TrimSuffix(text(), "\n")
-		if got := strings.IndexFunc(line, hostile) >= 0; got == term {
+		if got := strings.IndexFunc(line, brief.Hostile) >= 0; got == term {
 			t.Errorf("on a terminal: %v; raw signs that act on one: %v: %q", term, got, line)
 		}
 		var back map[string]string
