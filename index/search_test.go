@@ -236,27 +236,31 @@ func TestSearchGrows(t *testing.T) {
 	}
 }
 
-// TestEraseLeavesNoWord: of a session that was deleted for good no word is in the file.
-func TestEraseLeavesNoWord(t *testing.T) {
-	ctx := context.Background()
-	st := memory(t)
+// withSecret is a store in which one session says a word, the path of an index, and whether its file holds the word.
+func withSecret(t *testing.T) (st *memstore.Store, path string, holds func() bool) {
+	st, path = memory(t), filepath.Join(t.TempDir(), "index.db")
 	fill(t, st, 3, 3)
 	data, _ := json.Marshal(message.User("m", "secretword"))
 	ev := session.Event{Time: 1, Type: session.TypeUserMessage, Op: session.Append(), Data: data}
-	if err := st.Take(ctx, session.Header{Format: session.Format, ID: "secret-1", Kind: session.KindRoot}, func(yield func(session.Event, error) bool) {
+	if err := st.Take(t.Context(), session.Header{Format: session.Format, ID: "secret-1", Kind: session.KindRoot}, func(yield func(session.Event, error) bool) {
 		yield(ev, nil)
 	}); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "index.db")
-	x := indexOf(t, st, path, -1)
-	holds := func() (found bool) {
+	return st, path, func() (found bool) {
 		for _, suffix := range []string{"", "-wal"} {
 			b, _ := os.ReadFile(path + suffix)
 			found = found || bytes.Contains(b, []byte("ecretword"))
 		}
 		return found
 	}
+}
+
+// TestEraseLeavesNoWord: of a session that was deleted for good no word is in the file.
+func TestEraseLeavesNoWord(t *testing.T) {
+	ctx := context.Background()
+	st, path, holds := withSecret(t)
+	x := indexOf(t, st, path, -1)
 	same(t, x, st, 3, 6)
 	if !holds() {
 		t.Fatal("the word is not in the file to begin with")
@@ -275,23 +279,7 @@ func TestEraseLeavesNoWord(t *testing.T) {
 // TestForgottenLeavesNoTitle: nor is its title in the file, though the search never knew it and another process has the file open.
 func TestForgottenLeavesNoTitle(t *testing.T) {
 	ctx := context.Background()
-	st := memory(t)
-	fill(t, st, 3, 3)
-	data, _ := json.Marshal(message.User("m", "secretword"))
-	ev := session.Event{Time: 1, Type: session.TypeUserMessage, Op: session.Append(), Data: data}
-	if err := st.Take(ctx, session.Header{Format: session.Format, ID: "secret-1", Kind: session.KindRoot}, func(yield func(session.Event, error) bool) {
-		yield(ev, nil)
-	}); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "index.db")
-	holds := func() (found bool) {
-		for _, suffix := range []string{"", "-wal"} {
-			b, _ := os.ReadFile(path + suffix)
-			found = found || bytes.Contains(b, []byte("ecretword"))
-		}
-		return found
-	}
+	st, path, holds := withSecret(t)
 	x, other := indexOf(t, st, path, 0), indexOf(t, st, path, 0)
 	for _, x := range []*Index{x, other} {
 		if _, err := x.List(ctx, Query{}, nil); err != nil {

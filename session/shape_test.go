@@ -12,32 +12,19 @@ import (
 	"github.com/strandline-dev/strandline/message"
 )
 
-// decodes says what decoding says of data of each core type.
-var decodes = map[string]func(jsontext.Value) error{
-	TypeTurnStart: decode[TurnStart], TypeTurnEnd: decode[TurnEnd], TypeStepStart: decode[StepRef],
-	TypeUserMessage: decode[message.Message], TypeAssistantMessage: decode[AssistantMessage], TypeToolCall: decode[ToolCall],
-	TypeToolResult: decode[ToolResult], TypeInboxSpliced: decode[InboxSpliced], TypeRequestHeader: decode[RequestHeader],
-	TypeRequestContext: decode[RequestContext], TypeTodoWrite: decode[TodoWrite], TypeTitle: decode[Title],
-	TypeSettings: decode[Settings], TypeHide: decode[Hide], TypeApprovalAsked: decode[ApprovalAsked],
-	TypeApprovalDecided: decode[ApprovalDecided], TypeApprovalPolicy: decode[ApprovalPolicy],
+// verdicts says what decoding says of data of each core type, and what its form says.
+var verdicts = map[string]func(jsontext.Value) (decoding, held error){
+	TypeTurnStart: verdict[TurnStart], TypeTurnEnd: verdict[TurnEnd], TypeStepStart: verdict[StepRef],
+	TypeUserMessage: verdict[message.Message], TypeAssistantMessage: verdict[AssistantMessage], TypeToolCall: verdict[ToolCall],
+	TypeToolResult: verdict[ToolResult], TypeInboxSpliced: verdict[InboxSpliced], TypeRequestHeader: verdict[RequestHeader],
+	TypeRequestContext: verdict[RequestContext], TypeTodoWrite: verdict[TodoWrite], TypeTitle: verdict[Title],
+	TypeSettings: verdict[Settings], TypeLost: verdict[Lost], TypeHide: verdict[Hide], TypeApprovalAsked: verdict[ApprovalAsked],
+	TypeApprovalDecided: verdict[ApprovalDecided], TypeApprovalPolicy: verdict[ApprovalPolicy],
 }
 
-func decode[T any](v jsontext.Value) error {
+func verdict[T any](v jsontext.Value) (decoding, held error) {
 	var t T
-	return json.Unmarshal(v, &t)
-}
-
-func held[T any](v jsontext.Value) error {
-	return formOf(reflect.TypeFor[T](), map[reflect.Type]*form{}).fits(v)
-}
-
-var forms = map[string]func(jsontext.Value) error{
-	TypeTurnStart: held[TurnStart], TypeTurnEnd: held[TurnEnd], TypeStepStart: held[StepRef],
-	TypeUserMessage: held[message.Message], TypeAssistantMessage: held[AssistantMessage], TypeToolCall: held[ToolCall],
-	TypeToolResult: held[ToolResult], TypeInboxSpliced: held[InboxSpliced], TypeRequestHeader: held[RequestHeader],
-	TypeRequestContext: held[RequestContext], TypeTodoWrite: held[TodoWrite], TypeTitle: held[Title],
-	TypeSettings: held[Settings], TypeHide: held[Hide], TypeApprovalAsked: held[ApprovalAsked],
-	TypeApprovalDecided: held[ApprovalDecided], TypeApprovalPolicy: held[ApprovalPolicy],
+	return json.Unmarshal(v, &t), formOf(reflect.TypeFor[T](), map[reflect.Type]*form{}).fits(v)
 }
 
 // agree holds the forms to decoding: what one takes the other takes. What both take, and the kind's check takes, the rest
@@ -47,8 +34,8 @@ func agree(t interface{ Fatalf(string, ...any) }, data []byte) {
 	if err != nil {
 		return
 	}
-	for typ, dec := range decodes {
-		want, got := dec(v), forms[typ](v)
+	for typ, of := range verdicts {
+		want, got := of(v)
 		if (want == nil) != (got == nil) {
 			t.Fatalf("%s: %s: decoding says %v, the form %v", typ, v, want, got)
 		}
