@@ -199,7 +199,7 @@ class Log:
         self.after_lost = False
         self.events, self.lost, self.notes, self.high = [], [], [], -1
         self.checked = {}
-        self.made = None  # where a part of what a fork begins with ends: when it was taken
+        self.part = None  # where a part of what a fork begins with ends: (session, first, end, how it was taken)
 
     def read(self):
         with open(os.path.join(self.dir, "session.json"), "rb") as f:
@@ -226,16 +226,16 @@ class Log:
     def inherited(self, parent):
         """Reads what a fork begins with, one part after the other."""
         spans = parent["spans"]
-        begins, made = [], []
+        begins, parts = [], []
         try:
             for i, span in enumerate(spans):
                 begins.append(self.due)
-                made.append(self.taken(spans, i))
-                self.made = made[-2] if i else None
+                parts.append((span["id"], spans[i - 1]["end"] if i else 0, span["end"], self.taken(spans, i)))
+                self.part = parts[-2] if i else None
                 self.own(span["id"], self.home(span["id"]), span["end"])
                 if self.due != span["end"]:
                     raise Bad("session %s ends at %d, before the fork at %d" % (span["id"], self.due, span["end"]))
-            self.made = self.header["createdAt"]
+            self.part = parts[-1] if parts else None
             if self.due != self.header.get("seedLength", 0):
                 raise Bad("the spans end at %d" % self.due)
             if self.due and self.link != parent["link"] and not self.marked():
@@ -247,33 +247,88 @@ class Log:
             other = isinstance(e, Parted)
             if other:
                 begins.pop()
-            self.cut(spans[len(begins) - 1]["id"], begins[-1], made[len(begins) - 1], other)
+            self.cut(parts[len(begins) - 1], other)
             raise
-        self.made = None
+        self.part = None
 
     def taken(self, spans, i):
-        """When the i-th part was taken from its session: the session that logged the next part was made then."""
+        """How the i-th part was taken from its session, as the header says of the session that logged the next part: (link,
+        trail or None, time)."""
         if i + 1 == len(spans):
-            return self.header["createdAt"]
+            h = self.header
+            return h["parent"]["link"], h["parent"].get("trail"), h["createdAt"]
         for home in ("sessions", "trash"):
             try:
                 with open(os.path.join(self.root, home, spans[i + 1]["id"], "session.json"), "rb") as f:
-                    return sealed(f.read().rstrip(b"\n"), "session.json")["createdAt"]
-            except (OSError, Bad, ValueError):
+                    h = sealed(f.read().rstrip(b"\n"), "session.json")
+                    return h["parent"]["link"], h["parent"].get("trail"), h["createdAt"]
+            except (OSError, Bad, ValueError, KeyError):
                 pass
         return None
 
     def marked(self):
-        """Whether the last record is a mark, which, where a part ends, is older than the fork."""
-        return self.after_lost and (self.made is None or self.events[-1].time <= self.made)
+        """Whether the last record is a mark: where a part ends, one behind nothing but what was forked."""
+        if not self.after_lost or not self.part or not self.part[3]:
+            return self.after_lost
+        ident, first, end, (link, trail, made) = self.part
+        if trail is None:
+            return self.events[-1].time <= made
+        return self.parted(ident, first, end, link, trail) == end
 
-    def cut(self, ident, begin, made, other):
+    def parted(self, ident, first, end, link, trail):
+        """From which seq on the records of a part are not known to be those that were forked, as the trail tells; end if all are."""
+        home = self.home(ident)
+        there, starts = {}, []  # whole records by seq; where a life may have begun, as (from, to)
+        found = segments(home)
+        for i, (begin, stop, path) in enumerate(found):
+            limit = found[i + 1][0] if i + 1 < len(found) else None
+            for line in text_of(path).split(b"\n")[1:]:
+                try:
+                    r = Record(line)
+                except (Bad, KeyError):
+                    continue
+                if r.seq >= begin and (limit is None or r.seq < limit):
+                    there.setdefault(r.seq, r)
+        for d in (home, os.path.join(home, "damaged")):
+            for name in os.listdir(d) if os.path.isdir(d) else []:
+                m = NAME.fullmatch(re.sub(r"^\d{1,19}\.", "", name))
+                if not m:
+                    continue
+                begin, stop, head = int(m[1]), m[2], {}
+                try:
+                    head = sealed(text_of(os.path.join(d, name)).partition(b"\n")[0], name)
+                except (Bad, ValueError):
+                    pass
+                said = head.get("starts")
+                if isinstance(said, list) and all(isinstance(s, (int, list)) for s in said):
+                    starts += [tuple(s) if isinstance(s, list) else (s, s) for s in said]
+                elif stop:
+                    starts.append((begin, int(stop) - 1))
+                else:
+                    starts += [(begin, begin), (head.get("first", begin),) * 2]
+        known, other = first - 1, end
+        for seq, want in [(w["seq"], w["link"]) for w in trail] + [(end - 1, link)]:
+            r, behind = there.get(seq), there.get(seq + 1)
+            if r and (r.link == want or r.type != "session/lost" and behind and behind.link == next_link(want, behind.body)):
+                known = seq
+            elif r and r.type != "session/lost":
+                other = seq
+                break
+        begun = min((max(a, known + 1) for a, b in starts if b > known and a < end), default=end)
+        if begun < end and begun <= other:
+            return min((q for q, r in there.items() if begun <= q < end and r.type != "session/lost"), default=end)
+        return known + 1 if other < end else end
+
+    def cut(self, part, other):
         """Takes away what the session of a part that is damaged wrote when the fork was there: it is not the fork's."""
-        if os.path.isdir(os.path.join(self.dir, "inherited", ident)):
-            return
-        newer = [r.seq for r in self.events[begin:] if made is not None and r.time > made]
-        if newer or other:
-            self.due = min(newer, default=begin)
+        ident, begin, end, taken = part
+        until = self.due
+        if taken and taken[1] is not None:
+            until = min(until, self.parted(ident, begin, end, taken[0], taken[1]))
+        elif taken:
+            until = min([until] + [r.seq for r in self.events[begin:] if r.time > taken[2]])
+        if until < self.due or other:
+            self.due = until if until < self.due else begin
             self.events = self.events[: self.due]
             self.lost = [seq for seq in self.lost if seq < self.due]
             self.link = self.events[-1].link if self.events else ZERO_LINK
@@ -313,7 +368,7 @@ class Log:
             raise Bad("%s says that it is %d of %s" % (name, h["first"], h["session"]))
         if first != self.due:
             raise Bad("%s begins at %d, %d is due" % (name, first, self.due))
-        if h["prev"] != self.link and not (self.marked() if self.made and at_begin else self.after_lost):
+        if h["prev"] != self.link and not (self.marked() if self.part and at_begin else self.after_lost):
             raise (Parted if at_begin else Bad)("%s does not follow the segment before it" % name)
         self.link, self.after_lost = h["prev"], False
         off = len(head) + 1

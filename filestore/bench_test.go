@@ -294,7 +294,11 @@ func BenchmarkFork(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					h.Parent = &session.Parent{ID: parent, Seq: at, Link: link, Spans: []session.OriginSpan{{ID: parent, End: at + 1}}}
+					trail, err := s.Trail(b.Context(), parent, at)
+					if err != nil {
+						b.Fatal(err)
+					}
+					h.Parent = &session.Parent{ID: parent, Seq: at, Link: link, Spans: []session.OriginSpan{{ID: parent, End: at + 1}}, Trail: trail}
 					own := []session.Event{{Seq: at + 1, Type: session.TypeInherited, Data: jsontext.Value(`{}`)}}
 					if err := s.CreateFork(b.Context(), h, own); err != nil {
 						b.Fatal(err)

@@ -85,7 +85,7 @@ func (s *Store) checkParent(ctx context.Context, h session.Header) error {
 	case err != nil:
 		return err
 	case bad != nil:
-		return &store.DamagedError{ID: p.ID, Owner: p.ID, Ranges: []store.Range{{File: headerName, Last: session.None, Detail: bad.Error()}}}
+		return headerDamaged(p.ID, bad)
 	case !slices.Equal(parent.Spans(h.SeedLength), p.Spans):
 		return fmt.Errorf("filestore: fork %s: its spans are not those of %s", h.ID, p.ID)
 	}
@@ -125,7 +125,7 @@ func (s *Store) LinkAt(ctx context.Context, id session.ID, seq session.Seq) (ses
 	case err != nil:
 		return zero, err
 	case bad != nil:
-		return zero, &store.DamagedError{ID: id, Owner: id, Ranges: []store.Range{{File: headerName, Last: session.None, Detail: bad.Error()}}}
+		return zero, headerDamaged(id, bad)
 	}
 	missing := fmt.Errorf("filestore: session %s has no seq %d: %w", id, seq, session.ErrRange)
 	if seq < 0 {
@@ -193,7 +193,11 @@ func (s *Store) LinkAt(ctx context.Context, id session.ID, seq session.Seq) (ses
 		s.mu.Unlock()
 		return link, nil
 	}
-	return zero, fmt.Errorf("filestore: session %s changes faster than it can be read", id)
+	return zero, changesTooFast(id)
+}
+
+func changesTooFast(id session.ID) error {
+	return fmt.Errorf("filestore: session %s changes faster than it can be read", id)
 }
 
 // certain reads the whole log of id and says what is wrong with it, if seq is not in what is certain.

@@ -97,6 +97,17 @@ func (s *Store) guessHeader(ctx context.Context, id session.ID, kin []relative) 
 	case was != nil:
 		h.Parent.Link = was.Link
 	}
+	switch {
+	case known && at.link == h.Parent.Link: // so it is there, and so is what leads to it
+		if h.Parent.Trail, err = s.trailOf(ctx, id, h.Parent); err != nil {
+			return h, nil, err
+		}
+	case was != nil && slices.Equal(was.Spans, h.Parent.Spans):
+		h.Parent.Trail = was.Trail
+	}
+	if was != nil && was.ID == h.Parent.ID {
+		h.Parent.Activity, h.Parent.Extra = was.Activity, was.Extra
+	}
 	// A fork was made when its parent had that record, and before it had one of its own.
 	if t.created > 0 && (h.CreatedAt > t.created || h.CreatedAt < at.time) && t.isText {
 		h.CreatedAt = t.created

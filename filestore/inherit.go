@@ -135,7 +135,18 @@ func (s *Store) handOver(ctx context.Context, from, to string, g portion) error 
 				return err
 			}
 		}
-		return s.copyFile(f, filepath.Join(to, segmentName(g.first)), cut)
+		var line []byte // in the place of that of f
+		off := int64(0)
+		if g.packed() {
+			head, n, err := readSegmentHead(f)
+			if err == nil && head.Starts == nil { // its name will not tell any more
+				head.Starts = clipSpans(startsOf(head, g.segName), g.first, g.below)
+				line, off = record.AppendSegment(nil, head), n
+			} else if _, bad := errors.AsType[*record.Error](err); err != nil && !bad {
+				return err
+			}
+		}
+		return s.copyFile(f, filepath.Join(to, segmentName(g.first)), line, off, cut)
 	})
 }
 
@@ -175,24 +186,29 @@ func portionEnd(ctx context.Context, f vfs.File, end session.Seq) (cut, size int
 	}
 }
 
-// copyFile makes a file of the first n bytes of f, synced.
-func (s *Store) copyFile(f vfs.File, to string, n int64) error {
+// copyFile makes a file of line and the bytes of f from at on, below n, synced.
+func (s *Store) copyFile(f vfs.File, to string, line []byte, at, n int64) error {
 	out, err := s.fs.OpenFile(to, vfs.CreateAppend)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
+	write := func(b []byte) error {
+		m, err := out.Write(b)
+		return errors.Join(err, shortWrite(m, len(b)))
+	}
+	if len(line) > 0 {
+		if err := write(line); err != nil {
+			return err
+		}
+	}
 	buf := make([]byte, min(n, 1<<20))
-	for at := int64(0); at < n; {
+	for at < n {
 		k, err := f.ReadAt(buf[:min(n-at, int64(len(buf)))], at)
 		if err != nil && (err != io.EOF || k == 0) {
 			return err
 		}
-		m, err := out.Write(buf[:k])
-		if err == nil {
-			err = shortWrite(m, k)
-		}
-		if err != nil {
+		if err := write(buf[:k]); err != nil {
 			return err
 		}
 		at += int64(k)

@@ -223,7 +223,7 @@ func (j *joiner) join(ctx context.Context, group []segName, end session.Seq, lin
 	tmp := filepath.Join(j.dir, newSegment+nonce+packSuffix)
 	defer s.fs.Remove(tmp)
 	sum := sha256.New()
-	if err := j.write(ctx, tmp, scans, sum); err != nil {
+	if err := j.write(ctx, tmp, group, scans, sum); err != nil {
 		return none, link, err
 	}
 	sc, err := j.readBack(ctx, tmp, first, end, link, sum.Sum(nil))
@@ -281,7 +281,7 @@ func (j *joiner) whole(sc *segScan, limit session.Seq, link session.Link, known 
 }
 
 // write makes the packed file tmp of what counts of scans, synced; the text goes to sum, too.
-func (j *joiner) write(ctx context.Context, tmp string, scans []*segScan, sum hash.Hash) (err error) {
+func (j *joiner) write(ctx context.Context, tmp string, group []segName, scans []*segScan, sum hash.Hash) (err error) {
 	s := j.s
 	f, err := s.fs.OpenFile(tmp, vfs.CreateAppend)
 	if err != nil {
@@ -296,12 +296,17 @@ func (j *joiner) write(ctx context.Context, tmp string, scans []*segScan, sum ha
 		return err
 	}
 	to := io.MultiWriter(sum, pw)
+	head := scans[0].head
+	var starts []session.Span
 	for i, sc := range scans {
-		from := sc.headLen
-		if i == 0 {
-			from = 0
-		}
-		if err := s.copyText(ctx, to, sc.path, from, sc.items[0].run.stop); err != nil {
+		starts = append(starts, clipSpans(startsOf(sc.head, group[i]), sc.first, sc.items[0].run.end)...)
+	}
+	head.Starts = clipSpans(starts, head.First, scans[len(scans)-1].items[0].run.end)
+	if _, err := to.Write(record.AppendSegment(nil, head)); err != nil {
+		return err
+	}
+	for _, sc := range scans {
+		if err := s.copyText(ctx, to, sc.path, sc.headLen, sc.items[0].run.stop); err != nil {
 			return err
 		}
 	}
@@ -457,7 +462,7 @@ func (j *joiner) common(ctx context.Context, packed, old segName, f vfs.File) (i
 	if _, err := f.ReadAt(line, 0); err != nil && err != io.EOF {
 		return 0, err
 	}
-	told := record.Segment{Session: j.id, First: old.first, Prev: head.Prev}
+	told := record.Segment{Session: j.id, First: old.first, Prev: head.Prev, Starts: head.Starts}
 	if ph, _, err := readSegmentHead(p); err == nil {
 		told.Extra = ph.Extra // it stands for all that were joined
 	}

@@ -62,9 +62,9 @@ type mend struct {
 	prev     session.Link
 	prevLost bool
 	time     int64
-	empty    bool        // the session may be without a record
-	floor    session.Seq // how far the log goes at least, as forks prove
-	until    session.Seq // from here on what stands there is another log; 0: nothing is
+	empty    bool         // the session may be without a record
+	floor    session.Seq  // how far the log goes at least, as forks prove
+	until    *session.Seq // from here on what stands there is another log; nil: nothing is
 	check    func(*record.Raw) (string, error)
 
 	aside []string // where else records of this log may lie; nil: in damaged/ of dir
@@ -275,9 +275,9 @@ func (m *mend) arrange(ctx context.Context) ([]lack, error) {
 				continue
 			}
 			r := it.run
-			if m.until > 0 && r.end > m.until {
+			if m.until != nil && r.end > *m.until {
 				var err error
-				if r, err = m.below(ctx, src, r, m.until); err != nil {
+				if r, err = m.below(ctx, src, r, *m.until); err != nil {
 					return nil, err
 				}
 				if r.first == r.end {

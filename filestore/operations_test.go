@@ -66,7 +66,11 @@ func childHeader(ctx context.Context, s *Store, parent session.Header, id sessio
 	h := testHeader(id)
 	h.Kind, h.SeedLength = session.KindFork, cut+1
 	link, err := s.LinkAt(ctx, parent.ID, cut)
-	h.Parent = &session.Parent{ID: parent.ID, Seq: cut, Link: link, Spans: parent.Spans(cut + 1)}
+	if err != nil {
+		return h, err
+	}
+	trail, err := s.Trail(ctx, parent.ID, cut)
+	h.Parent = &session.Parent{ID: parent.ID, Seq: cut, Link: link, Spans: parent.Spans(cut + 1), Trail: trail}
 	return h, err
 }
 

@@ -127,7 +127,7 @@ func (p *peeked) find(ctx context.Context, seq session.Seq) ([]session.Event, er
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // packed or moved: list again
 		}
-		if err != nil || evs != nil {
+		if _, bad := errors.AsType[*record.Error](err); !bad && (err != nil || evs != nil) {
 			return evs, err
 		}
 		p.s.met(p.hdr.ID, seq)

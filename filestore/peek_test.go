@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -140,5 +141,23 @@ func TestPeekIsRead(t *testing.T) {
 	}
 	if _, ok, err := s.Find(ctx, session.Header{ID: "peek-parent"}, 7); ok || !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("of a session in the trash an event is found: %v %v", ok, err)
+	}
+}
+
+// Who looks at a record in a segment whose first line is bad is told that it is damaged.
+func TestPeekBehindABadFirstLine(t *testing.T) {
+	k := newKin(t)
+	if err := flipAt(filepath.Join(k.s.dir(subject), segmentName(0)), 20); err != nil {
+		t.Fatal(err)
+	}
+	snap := must[*store.Snapshot](t)(k.s.Peek(t.Context(), subject))
+	if snap == nil {
+		t.Fatal("its end is healthy, and it cannot be peeked")
+	}
+	if _, err := snap.Prefix.At(3); !errors.Is(err, store.ErrDamaged) {
+		t.Errorf("%T: %v", err, err)
+	}
+	if ev, err := snap.Prefix.At(12); err != nil || !same(ev, k.logs[subject][12]) {
+		t.Errorf("%v, %v", ev, err)
 	}
 }

@@ -20,15 +20,14 @@ import (
 // the headers of others, and marks them; a fork then finds the mark in the place of the record that it was made at.
 //
 // That holds only while nobody went on behind the cut: who did has other events at these seqs, and they are not
-// the fork's. No link tells them apart, because what the fork's link was made of is gone. What was written behind the cut is
-// newer than the fork: this is the one place where the time of a record decides something. From the first such record on
-// nothing is taken for the fork's.
+// the fork's. The trail in the fork's header tells them apart (trail.go). Headers from before there were trails have none: for their
+// forks what is newer than the fork was written behind the cut. From the first such record on nothing is taken for the fork's.
 
 // proof is what a fork says of the log that it begins with.
 type proof struct {
-	by   session.ID
-	end  session.Seq // of the own part of the other: its records below this were synced
-	made int64       // the time of the fork
+	ending
+	by  session.ID
+	end session.Seq // of the own part of the other: its records below this were synced
 }
 
 // kinship is what the headers of all sessions say, as it was when the directories had these times.
@@ -82,27 +81,27 @@ func (s *Store) proofs(kin []relative, id session.ID) ([]proof, error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		if made, _, ok := s.takenFrom(id, r.parent, r.created); ok && len(names) == 0 {
-			out = append(out, proof{r.id, end, made})
+		if e, ok := s.takenFrom(id, r.parent, r.created); ok && len(names) == 0 {
+			out = append(out, proof{e, r.id, end})
 		}
 	}
 	return out, nil
 }
 
-// takenFrom returns when the part of id in p, which is in a header of that time, was taken from id, and the link at its end: the
-// header of the session that logged the next part says that.
-func (s *Store) takenFrom(id session.ID, p *session.Parent, created int64) (int64, session.Link, bool) {
+// takenFrom returns how the part of id in p, which is in a header of that time, was taken from id: the header of the session that logged
+// the next part says that.
+func (s *Store) takenFrom(id session.ID, p *session.Parent, created int64) (ending, bool) {
 	i := slices.IndexFunc(p.Spans, func(sp session.OriginSpan) bool { return sp.ID == id })
 	if i < 0 || i == len(p.Spans)-1 {
-		return created, p.Link, i >= 0
+		return ending{p.Link, p.Trail, created}, i >= 0
 	}
 	next := p.Spans[i+1].ID
 	for _, dir := range []string{s.dir(next), s.trash(next)} {
 		if h, bad, err := s.readHeader(dir, next); err == nil && bad == nil && h.Parent != nil {
-			return h.CreatedAt, h.Parent.Link, true
+			return ending{h.Parent.Link, h.Parent.Trail, h.CreatedAt}, true
 		}
 	}
-	return 0, session.Link{}, false
+	return ending{}, false
 }
 
 // newer returns the first seq from from on, below end, whose record is newer than made; end if there is none.
@@ -117,15 +116,15 @@ func (v *view) newer(ctx context.Context, from, end session.Seq, made int64) (se
 	return found, err
 }
 
-// floor returns how far the own part of a log, of which v is left, goes at least, and which fork proves that. A fork from before
+// floor returns how far the own part of a log in dir, of which v is left, goes at least, and which fork proves that. A fork from before
 // something in v does not count: what it proves is gone for good, and others are in its place.
-func (s *Store) floor(ctx context.Context, v *view, from session.Seq, proofs []proof) (end session.Seq, by session.ID, err error) {
+func (s *Store) floor(ctx context.Context, v *view, dir string, from session.Seq, proofs []proof) (end session.Seq, by session.ID, err error) {
 	end = v.n
 	for _, p := range proofs {
 		if p.end <= end {
 			continue
 		}
-		if n, err := v.newer(ctx, from, p.end, p.made); err != nil {
+		if n, err := s.leaves(ctx, v, dir, from, p.end, p.ending); err != nil {
 			return 0, "", err
 		} else if n == p.end {
 			end, by = p.end, p.by
@@ -149,7 +148,7 @@ func (s *Store) prove(ctx context.Context, l *logScan, kin []relative) error {
 	}
 	v := &view{s: s, id: l.hdr.ID, segs: l.segs, n: l.pos.Next}
 	defer v.release()
-	end, by, err := s.floor(ctx, v, l.hdr.SeedLength, proofs)
+	end, by, err := s.floor(ctx, v, s.dir(l.hdr.ID), l.hdr.SeedLength, proofs)
 	if err != nil || end == l.pos.Next {
 		return err
 	}
@@ -172,10 +171,10 @@ func (s *Store) parted(ctx context.Context, h session.Header, id session.ID, dir
 	if err := m.plan(ctx); err != nil || m.unsupported != "" {
 		return end, err
 	}
-	made, want, ok := s.takenFrom(id, h.Parent, h.CreatedAt)
+	e, ok := s.takenFrom(id, h.Parent, h.CreatedAt)
 	last := m.pieces[len(m.pieces)-1] // up to the end there are records, or marks
 	switch {
-	case ok && !last.lost && last.link == want:
+	case ok && !last.lost && last.link == e.link:
 		return end, nil
 	case !ok && (other || last.lost):
 		return from, nil
@@ -184,7 +183,7 @@ func (s *Store) parted(ctx context.Context, h session.Header, id session.ID, dir
 	}
 	v := m.view()
 	defer v.release()
-	n, err := v.newer(ctx, from, end, made)
+	n, err := s.leaves(ctx, v, dir, from, end, e)
 	if err == nil && n == end && other && len(m.lost) == 0 {
 		return v.behindMarks(ctx, from, end) // all of it is there, and it is another log
 	}
@@ -224,26 +223,31 @@ func (m *mend) atLeast(ctx context.Context, proofs []proof) error {
 	v := trial.view()
 	defer v.release()
 	var err error
-	m.floor, _, err = m.s.floor(ctx, v, m.from, proofs)
+	m.floor, _, err = m.s.floor(ctx, v, m.dir, m.from, proofs)
 	return err
 }
 
-// cutOther takes out of l, in which a part of another session is damaged, what that session wrote when the fork was there.
+// cutOther takes out of l, in which a part of another session is damaged, what that session wrote when the fork was there; it may have been
+// handed over.
 func (s *Store) cutOther(ctx context.Context, l *logScan) error {
 	self := relative{parent: l.hdr.Parent}
 	from, end, ok := self.part(l.whose)
 	n := min(end, l.pos.Next)
-	if !ok || len(l.damage) == 0 || l.owner == l.hdr.ID || n <= from {
+	if !ok || len(l.damage) == 0 || n <= from {
 		return nil
 	}
 	until := n
-	if made, _, ok := s.takenFrom(l.whose, l.hdr.Parent, l.hdr.CreatedAt); ok {
-		v := &view{s: s, id: l.hdr.ID, segs: l.segs, n: l.pos.Next}
-		defer v.release()
-		var err error
-		if until, err = v.newer(ctx, from, n, made); err != nil {
+	if e, ok := s.takenFrom(l.whose, l.hdr.Parent, l.hdr.CreatedAt); ok {
+		dir, _, err := s.locate(l.whose, l.hdr.ID)
+		if err != nil || dir == "" {
 			return err
 		}
+		v := &view{s: s, id: l.hdr.ID, segs: l.segs, n: l.pos.Next}
+		defer v.release()
+		if until, err = s.leaves(ctx, v, dir, from, end, e); err != nil {
+			return err
+		}
+		until = min(until, n)
 	}
 	if until == n && !l.other {
 		return nil

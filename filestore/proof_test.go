@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
 )
@@ -40,9 +41,8 @@ func newKin(t *testing.T) *kin {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := testHeader(id)
-		h.Kind, h.SeedLength, h.CreatedAt = session.KindFork, cut+1, h.CreatedAt+100
-		h.Parent = &session.Parent{ID: from, Seq: cut, Link: must[session.Link](t)(k.s.LinkAt(t.Context(), from, cut)), Spans: src.Spans(cut + 1)}
+		h := must[session.Header](t)(childHeader(t.Context(), k.s, src, id, cut))
+		h.CreatedAt += 100
 		own := by(string(id), cut+1, 2)
 		if err := k.s.CreateFork(t.Context(), h, own); err != nil {
 			t.Fatal(err)
@@ -52,6 +52,39 @@ func newKin(t *testing.T) *kin {
 		from = id
 	}
 	return k
+}
+
+// forget makes the headers of the forks what they were before there were trails.
+func (k *kin) forget(t *testing.T) {
+	t.Helper()
+	k.rewrite(t, func(h *session.Header) { h.Parent.Trail = nil })
+}
+
+// rewrite changes the headers of the forks.
+func (k *kin) rewrite(t *testing.T, change func(h *session.Header)) {
+	t.Helper()
+	for _, id := range []session.ID{"child", "grandchild"} {
+		h, _, err := k.s.readHeader(k.s.dir(id), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(&h)
+		if err := os.WriteFile(filepath.Join(k.s.dir(id), headerName), must[[]byte](t)(record.AppendHeader(nil, h)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// eachKin runs f for forks with and without a trail.
+func eachKin(t *testing.T, f func(t *testing.T, newKin func(*testing.T) *kin)) {
+	t.Run("trail", func(t *testing.T) { f(t, newKin) })
+	t.Run("no trail", func(t *testing.T) {
+		f(t, func(t *testing.T) *kin {
+			k := newKin(t)
+			k.forget(t)
+			return k
+		})
+	})
 }
 
 // healthy checks that all of the events of id are there or marked, and returns how many are marked.
@@ -77,7 +110,9 @@ func damage(t *testing.T, s *Store, id session.ID) string {
 
 // The end of a session is cut off: nothing in its own files says so, its forks do. Whatever is cut, a repair of the session, and of
 // nothing else, makes all of them whole again.
-func TestForkProvesWhatWasCut(t *testing.T) {
+func TestForkProvesWhatWasCut(t *testing.T) { eachKin(t, forkProvesWhatWasCut) }
+
+func forkProvesWhatWasCut(t *testing.T, newKin func(*testing.T) *kin) {
 	k := newKin(t)
 	path := filepath.Join(k.s.dir(subject), segmentName(10))
 	k.first(t)
@@ -142,7 +177,9 @@ func (k *kin) first(t *testing.T) []byte {
 
 // A session whose end was cut off goes on with other events. They are not the events that its forks begin with, and are never returned for
 // them; each fork gets a copy of what is certain, and the session is left as it is.
-func TestForkOfWhatWentOn(t *testing.T) {
+func TestForkOfWhatWentOn(t *testing.T) { eachKin(t, forkOfWhatWentOn) }
+
+func forkOfWhatWentOn(t *testing.T, newKin func(*testing.T) *kin) {
 	for _, more := range []int{1, 3, 5, 9, 30} { // up to below the fork, to it, and behind it
 		t.Run(fmt.Sprint(more), func(t *testing.T) {
 			k := newKin(t)
@@ -201,7 +238,9 @@ func TestForkOfWhatWentOn(t *testing.T) {
 }
 
 // A mark at the fork point does not make what was written behind a cut the fork's.
-func TestMarkAtTheForkPoint(t *testing.T) {
+func TestMarkAtTheForkPoint(t *testing.T) { eachKin(t, markAtTheForkPoint) }
+
+func markAtTheForkPoint(t *testing.T, newKin func(*testing.T) *kin) {
 	k := newKin(t)
 	k.goOn(t, 9)
 	k.hurtForkPoint(t)

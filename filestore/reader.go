@@ -342,8 +342,14 @@ func (s *Store) scanSpans(ctx context.Context, l *logScan) error {
 	if l.behind.Next > h.SeedLength { // it was not read
 		l.pos.Link = h.Parent.Link
 	}
-	if l.afterLost && l.time <= h.CreatedAt { // the record that was forked is gone, and its place is known
-		l.pos.Link, ok = h.Parent.Link, true
+	if l.afterLost { // the record that was forked is gone, and its place is known
+		may, err := s.mayMark(ctx, l.time, h.Origin(h.Parent.Seq), h)
+		if err != nil {
+			return err
+		}
+		if may {
+			l.pos.Link, ok = h.Parent.Link, true
+		}
 	}
 	if !ok {
 		var err error
@@ -494,7 +500,13 @@ func (s *Store) join(ctx context.Context, l *logScan, id session.ID, sc *segScan
 		whole.Detail = fmt.Sprintf("the segment before it ends at %d", l.pos.Next)
 		l.hurt(id, whole)
 		broken = true
-	case sc.head.Prev != l.pos.Link && !s.mayFollow(l, id):
+	case sc.head.Prev != l.pos.Link:
+		if may, err := s.mayFollow(ctx, l, id); err != nil || may {
+			if err != nil {
+				return err
+			}
+			break
+		}
 		// Either the link at the end of the segment before is damaged, or the two do not belong together.
 		ok, err := s.relink(ctx, l, sc.head.Prev)
 		if err != nil {
@@ -554,11 +566,11 @@ func (s *Store) join(ctx context.Context, l *logScan, id session.ID, sc *segScan
 
 // mayFollow reports whether the first segment of id may follow what is in l though its link does not: behind a
 // session/lost, which has the time of the record before it, and unless that was written when the fork was there.
-func (s *Store) mayFollow(l *logScan, id session.ID) bool {
+func (s *Store) mayFollow(ctx context.Context, l *logScan, id session.ID) (bool, error) {
 	if n := len(l.segs); l.afterLost && n > 0 && l.segs[n-1].owner != id && l.hdr.ID != id {
-		return s.markedBefore(l.time, l.segs[n-1].owner, l.hdr)
+		return s.mayMark(ctx, l.time, l.segs[n-1].owner, l.hdr)
 	}
-	return l.afterLost
+	return l.afterLost, nil
 }
 
 // gap judges the bad items between two good records, the second of which is at off; due..next-1 are

@@ -541,7 +541,7 @@ func (r *repair) write(ctx context.Context, n newSeg) (ready, error) {
 		return ready{}, err
 	}
 	tmp := filepath.Join(r.dir, claimName(n.first, nonce))
-	buf := record.AppendSegment(nil, record.Segment{Session: r.id, First: n.first, Prev: n.prev})
+	buf := record.AppendSegment(nil, record.Segment{Session: r.id, First: n.first, Prev: n.prev, Starts: r.m.starts(n.first, n.end)})
 	f, err := r.s.newFile(tmp, buf, true)
 	if err != nil {
 		return ready{}, err

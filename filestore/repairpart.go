@@ -38,8 +38,8 @@ func (r *repair) inherited(ctx context.Context, h session.Header, l *logScan, ki
 		dir = mine
 	}
 	m := &mend{s: r.s, id: id, dir: mine, from: from, clip: end, time: h.CreatedAt, check: l.check}
-	if made, _, ok := r.s.takenFrom(id, h.Parent, h.CreatedAt); ok {
-		m.time = made // a mark at its end has to be older than what was forked there
+	if e, ok := r.s.takenFrom(id, h.Parent, h.CreatedAt); ok {
+		m.time = e.made // a mark at its end has to be older than what was forked there
 	}
 	if dir == mine {
 		same, err := r.s.sameParts(ctx, h, id, kin, l.check)
@@ -63,17 +63,20 @@ func (r *repair) inherited(ctx context.Context, h session.Header, l *logScan, ki
 		}
 	}
 	part := &repair{writer: &writer{s: r.s, id: id, dir: mine, lease: r.lease}, m: m}
+	until, err := r.s.parted(ctx, h, id, dir, l.other, l.check)
+	if err != nil {
+		return err
+	}
+	if dir == mine && until < end { // it was handed what its session went on with
+		m.until = &until
+	}
 	if dir != mine {
-		until, err := r.s.parted(ctx, h, id, dir, l.other, l.check)
-		switch {
-		case err != nil:
-			return err
-		case until == end:
+		if until == end {
 			return hurt
 		}
 		r.rep.Written = append(r.rep.Written, mine) // as a whole
 		if until > from {
-			m.until, m.aside = until, []string{filepath.Join(dir, damagedName)}
+			m.until, m.aside = &until, []string{filepath.Join(dir, damagedName)}
 		}
 		switch {
 		case until > from:

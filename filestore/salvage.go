@@ -92,10 +92,12 @@ func (s *Store) salvage(ctx context.Context, id session.ID, l *logScan, check fu
 				}
 				m.aside = append([]string{filepath.Join(mine, damagedName)}, same...)
 			}
-			if whose == sp.ID && dir != mine {
-				if m.until, err = s.parted(ctx, h, sp.ID, dir, other, check); err != nil {
+			if whose == sp.ID {
+				until, err := s.parted(ctx, h, sp.ID, dir, other, check)
+				if err != nil {
 					return nil, err
 				}
+				m.until = &until
 			}
 			if err := add(m); err != nil {
 				return nil, err

@@ -173,7 +173,7 @@ func (m *mend) strays(ctx context.Context, holes []lack) (map[session.Seq][]stra
 					return
 				}
 			}
-			if failed != nil || raw.Seq < holes[i].First || m.until > 0 && raw.Seq >= m.until {
+			if failed != nil || raw.Seq < holes[i].First || m.until != nil && raw.Seq >= *m.until {
 				return
 			}
 			if m.check != nil {

@@ -62,22 +62,34 @@ func (s *Store) endsIn(ctx context.Context, h session.Header, sp session.OriginS
 	if i < 0 {
 		return false, nil
 	}
-	same := false
+	same, mark, time := false, false, int64(0)
 	err = s.withText(names[i].in(dir), func(f vfs.File) error {
 		_, err := locateRecord(ctx, f, sp.End-1, func(raw *record.Raw) {
 			link, ok := raw.Link()
-			same = ok && link == want || string(raw.Type) == session.TypeLost && s.markedBefore(raw.Time, sp.ID, h)
+			same, mark, time = ok && link == want, string(raw.Type) == session.TypeLost, raw.Time
 		})
 		return err
 	})
+	if err == nil && !same && mark {
+		return s.mayMark(ctx, time, sp.ID, h)
+	}
 	return same, unlessBad(err)
 }
 
-// markedBefore reports whether a mark of that time at the end of the part of id may stand for the record that was forked: a mark has the
-// time of the record before it, and what was written when the fork was there is not the fork's.
-func (s *Store) markedBefore(time int64, id session.ID, h session.Header) bool {
-	made, _, ok := s.takenFrom(id, h.Parent, h.CreatedAt)
-	return !ok || time <= made
+// mayMark reports whether a mark of that time at the end of the part of id may stand for the record that was forked: what is before it has
+// to be what was forked. A mark has the time of the record before it.
+func (s *Store) mayMark(ctx context.Context, time int64, id session.ID, h session.Header) (bool, error) {
+	e, ok := s.takenFrom(id, h.Parent, h.CreatedAt)
+	if !ok || e.trail == nil {
+		return !ok || time <= e.made, nil
+	}
+	dir, _, err := s.locate(id, h.ID)
+	if err != nil || dir == "" {
+		return false, err
+	}
+	from, end, _ := (&relative{parent: h.Parent}).part(id)
+	n, err := s.parts(ctx, dir, from, end, e)
+	return n == end, unlessBad(err)
 }
 
 // unlessBad is err, unless it says that a file, or what is looked for in it, is gone or bad.

@@ -63,7 +63,9 @@ func (k *kin) hurtForkPoint(t *testing.T) {
 
 // Whoever does not read all that a fork begins with gets no event of what its parent went on with: who peeks, who asks for a link, who
 // follows, who opens behind a checkpoint.
-func TestNobodyReadsWhatWentOn(t *testing.T) {
+func TestNobodyReadsWhatWentOn(t *testing.T) { eachKin(t, nobodyReadsWhatWentOn) }
+
+func nobodyReadsWhatWentOn(t *testing.T, newKin func(*testing.T) *kin) {
 	ctx := t.Context()
 	for _, more := range []int{3, 5, 30} { // to below the fork point, to it, behind it
 		for _, first := range []bool{true, false}[:max(1, min(2, 8-more))] {
@@ -143,7 +145,9 @@ func TestNobodyReadsWhatWentOn(t *testing.T) {
 }
 
 // The reader of docs/reader.py sees no wrong event either, also where a mark stands at the fork point.
-func TestReaderOfWhatWentOn(t *testing.T) {
+func TestReaderOfWhatWentOn(t *testing.T) { eachKin(t, readerOfWhatWentOn) }
+
+func readerOfWhatWentOn(t *testing.T, newKin func(*testing.T) *kin) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("skipped: no python3 here, so docs/reader.py was not run")
@@ -155,36 +159,39 @@ func TestReaderOfWhatWentOn(t *testing.T) {
 			k.hurtForkPoint(t)
 			must[store.Repair](t)(k.s.Repair(t.Context(), subject, false))
 		}
-		says := func(id session.ID) (ok bool, why string, events []session.Event) {
-			out, _ := exec.Command(python, "../docs/reader.py", k.s.Root(), string(id), "--events").Output()
-			head, rest, _ := strings.Cut(string(out), "\n")
-			var r struct {
-				OK  bool
-				Why string
-			}
-			if err := json.Unmarshal([]byte(head), &r, json.MatchCaseInsensitiveNames(true)); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			for line := range strings.Lines(rest) {
-				var ev session.Event
-				if err := json.Unmarshal([]byte(line), &ev, json.MatchCaseInsensitiveNames(true)); err != nil {
-					t.Fatal(err)
-				}
-				events = append(events, ev)
-			}
-			return r.OK, r.Why, events
-		}
 		for _, id := range []session.ID{"grandchild", "child"} {
-			ok, why, got := says(id)
+			ok, why, got := readerSays(t, python, k.s, id)
 			if ok || wantMended(t, "read", got, k.logs[id]) > 0 || len(got) != 17 {
 				t.Errorf("mark %v: %s: %d events, %s", mark, id, len(got), why)
 			}
 			must[store.Repair](t)(k.s.Repair(t.Context(), id, false))
-			if ok, why, got = says(id); !ok || wantMended(t, "repaired", got, k.logs[id]) != 5 {
+			if ok, why, got = readerSays(t, python, k.s, id); !ok || wantMended(t, "repaired", got, k.logs[id]) != 5 {
 				t.Errorf("mark %v: %s repaired: %d events, %s", mark, id, len(got), why)
 			}
 		}
 	}
+}
+
+// readerSays is what docs/reader.py says of a session.
+func readerSays(t *testing.T, python string, s *Store, id session.ID) (ok bool, why string, events []session.Event) {
+	t.Helper()
+	out, _ := exec.Command(python, "../docs/reader.py", s.Root(), string(id), "--events").Output()
+	head, rest, _ := strings.Cut(string(out), "\n")
+	var r struct {
+		OK  bool
+		Why string
+	}
+	if err := json.Unmarshal([]byte(head), &r, json.MatchCaseInsensitiveNames(true)); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for line := range strings.Lines(rest) {
+		var ev session.Event
+		if err := json.Unmarshal([]byte(line), &ev, json.MatchCaseInsensitiveNames(true)); err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, ev)
+	}
+	return r.OK, r.Why, events
 }
 
 // followFrom returns the events of id from from on that a follower gives out now.

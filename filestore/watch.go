@@ -57,7 +57,7 @@ func (s *Store) Watch(ctx context.Context, id session.ID, from session.Seq) (sto
 	case errors.As(bad, &fe):
 		return nil, &store.UnsupportedError{ID: id, Detail: fe.Error()}
 	case bad != nil:
-		return nil, &store.DamagedError{ID: id, Owner: id, Ranges: []store.Range{{File: headerName, Last: session.None, Detail: bad.Error()}}}
+		return nil, headerDamaged(id, bad)
 	}
 	w := &feed{s: s, id: id, hdr: h, due: from, known: from == 0, certain: session.None} // the first record of all has the zero link before it
 	if from >= h.SeedLength {

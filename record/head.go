@@ -11,15 +11,16 @@ import (
 
 // Segment is the first line of a segment file:
 //
-//	{"strandline":1,"session":"<id>","first":<seq>,"prev":"<link>","sum":"<sum>"}
+//	{"strandline":1,"session":"<id>","first":<seq>,"prev":"<link>","starts":[<seq>,[<seq>,<seq>]],"sum":"<sum>"}
 //
-// Unknown members stand between prev and sum. The sum is that of everything before the comma that
+// starts is seldom there. Unknown members stand before sum, which is that of everything before the comma that
 // precedes it.
 type Segment struct {
 	Session session.ID
-	First   session.Seq  // seq of the first record
-	Prev    session.Link // link of the record before it
-	Extra   []byte       // unknown members, joined by commas
+	First   session.Seq    // seq of the first record
+	Prev    session.Link   // link of the record before it
+	Starts  []session.Span // where in it a life may have begun, of a file that was made of others; nil: absent
+	Extra   []byte         // unknown members, joined by commas
 }
 
 // FormatError says that a file was written in a later major format: it can be shown by a newer
@@ -35,6 +36,7 @@ const (
 	kSession    = `,"session":"`
 	kFirst      = `,"first":`
 	kPrev       = `,"prev":"`
+	kStarts     = `,"starts":[`
 	kSum        = `,"sum":"`
 	sumTailLen  = len(kSum) + sumLen + len(`"}`)
 )
@@ -47,6 +49,9 @@ func AppendSegment(dst []byte, h Segment) []byte {
 	dst = appendInt(append(append(dst, '"'), kFirst...), h.First)
 	lt := linkText(h.Prev)
 	dst = append(append(append(dst, kPrev...), lt[:]...), '"')
+	if h.Starts != nil {
+		dst = appendSources(append(dst, kStarts...), h.Starts)
+	}
 	if len(h.Extra) > 0 {
 		dst = append(append(dst, ','), h.Extra...)
 	}
@@ -123,9 +128,15 @@ func ParseSegment(line []byte) (Segment, error) {
 	if h.Prev, ok = parseLink(b[at:i]); !ok {
 		return shape(at, "prev is not a link")
 	}
-	if i++; i < len(b) {
+	i++
+	if at := i + len(kStarts); hasAt(b, i, kStarts) {
+		if n, ok := scanSources(b[at:], nil); ok { // else it is of a later version: kept as what is not known
+			h.Starts, i = sources(b[at:at+n]), at+n+1
+		}
+	}
+	if i < len(b) {
 		if b[i] != ',' || i+1 == len(b) {
-			return shape(i, "prev is followed by something that is no member")
+			return shape(i, "what stands there is no member")
 		}
 		if jsontext.Value(append(append([]byte{'{'}, b[i+1:]...), '}')).IsValid() {
 			h.Extra = bytes.Clone(b[i+1:])

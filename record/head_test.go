@@ -14,8 +14,11 @@ import (
 func TestSegment(t *testing.T) {
 	link := session.Link{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 255}
 	for want, h := range map[string]Segment{
-		`{"strandline":1,"session":"abcd","first":0,"prev":"AAAAAAAAAAAAAAAA","sum":"SdWXSw"}` + "\n":           {Session: "abcd"},
-		`{"strandline":1,"session":"a-b_c9","first":12,"prev":"AQIDBAUGBwgJCgv_","x":{},"sum":"nw8pwg"}` + "\n": {Session: "a-b_c9", First: 12, Prev: link, Extra: []byte(`"x":{}`)},
+		`{"strandline":1,"session":"abcd","first":0,"prev":"AAAAAAAAAAAAAAAA","sum":"SdWXSw"}` + "\n":                             {Session: "abcd"},
+		`{"strandline":1,"session":"a-b_c9","first":12,"prev":"AQIDBAUGBwgJCgv_","x":{},"sum":"nw8pwg"}` + "\n":                   {Session: "a-b_c9", First: 12, Prev: link, Extra: []byte(`"x":{}`)},
+		`{"strandline":1,"session":"abcd","first":3,"prev":"AAAAAAAAAAAAAAAA","starts":[],"sum":"3bD-Ow"}` + "\n":                 {Session: "abcd", First: 3, Starts: []session.Span{}},
+		`{"strandline":1,"session":"abcd","first":3,"prev":"AAAAAAAAAAAAAAAA","starts":[3,[5,8],12],"x":1,"sum":"N7CpXg"}` + "\n": {Session: "abcd", First: 3, Starts: []session.Span{{First: 3, Last: 3}, {First: 5, Last: 8}, {First: 12, Last: 12}}, Extra: []byte(`"x":1`)},
+		`{"strandline":1,"session":"abcd","first":3,"prev":"AAAAAAAAAAAAAAAA","starts":[8,"x"],"sum":"EOoGhg"}` + "\n":            {Session: "abcd", First: 3, Extra: []byte(`"starts":[8,"x"]`)}, // of a later version
 	} {
 		line := AppendSegment(nil, h)
 		if diff := cmp.Diff(want, string(line)); diff != "" {
@@ -131,6 +134,40 @@ func TestHeader(t *testing.T) {
 		var e *Error
 		if _, err := ParseHeader(line[:i]); !errors.As(err, &e) {
 			t.Fatalf("cut at %d: %v", i, err)
+		}
+	}
+}
+
+// A trail is written also where it is empty, and members of a parent that are not known are kept.
+func TestHeaderTrail(t *testing.T) {
+	at := func(seqs ...session.Seq) (out []session.Waypoint) {
+		out = []session.Waypoint{}
+		for _, q := range seqs {
+			out = append(out, session.Waypoint{Seq: q, Link: session.Link{byte(q)}})
+		}
+		return out
+	}
+	for want, change := range map[string]func(p *session.Parent){
+		`"activity":5}`:            func(p *session.Parent) {},
+		`"activity":5,"trail":[]}`: func(p *session.Parent) { p.Trail = at() },
+		`"trail":[{"seq":0,"link":"AAAAAAAAAAAAAAAA"},{"seq":1,"link":"AQAAAAAAAAAAAAAA"}],"n":1e400}`: func(p *session.Parent) { p.Trail, p.Extra = at(0, 1), jsontext.Value(`{"n":1e400}`) },
+	} {
+		h := testHeader()
+		change(h.Parent)
+		line, err := AppendHeader(nil, h)
+		if err != nil || !strings.Contains(string(line), want) {
+			t.Fatalf("%s, want %s: %v", line, want, err)
+		}
+		got, err := ParseHeader(line)
+		if diff := cmp.Diff(h, got); err != nil || diff != "" {
+			t.Errorf("%v (-want +got)\n%s", err, diff)
+		}
+	}
+	for _, trail := range [][]session.Waypoint{at(2), at(-1), at(1, 0), at(1, 1)} {
+		h := testHeader()
+		h.Parent.Trail = trail
+		if _, err := AppendHeader(nil, h); err == nil || !strings.Contains(err.Error(), "trail") {
+			t.Errorf("%v was accepted: %v", trail, err)
 		}
 	}
 }

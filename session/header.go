@@ -50,6 +50,17 @@ type Parent struct {
 	Spans []OriginSpan `json:"spans"`
 	// Activity is the activity time at the fork point, so that a list does not need the parent.
 	Activity int64 `json:"activity,omitzero"`
+	// Trail holds links at some seqs before Seq, ascending, all in the last of Spans. It tells what was forked from what
+	// its session wrote there later, should the record at Seq be lost. nil: that was not noted.
+	Trail []Waypoint `json:"trail,omitzero"`
+
+	Extra jsontext.Value `json:",embed"` // members this version does not know; kept
+}
+
+// Waypoint is the link of the record at Seq.
+type Waypoint struct {
+	Seq  Seq  `json:"seq"`
+	Link Link `json:"link"`
 }
 
 // OriginSpan says that the seqs from the end of the span before it to End-1 are in the own files of ID.
@@ -173,6 +184,16 @@ func (h Header) Validate() error {
 		}
 		if end != h.SeedLength {
 			errs = append(errs, fmt.Errorf("spans end at %d, seedLength is %d", end, h.SeedLength))
+		}
+		from := Seq(0)
+		if n := len(p.Spans); n > 1 {
+			from = p.Spans[n-2].End
+		}
+		for _, w := range p.Trail {
+			if w.Seq < from || w.Seq >= p.Seq {
+				errs = append(errs, fmt.Errorf("the trail names %d, which is not behind the one before, or not in %d to %d", w.Seq, from, p.Seq-1))
+			}
+			from = w.Seq + 1
 		}
 	}
 	if len(errs) > 0 {

@@ -111,7 +111,10 @@ func childHeader(ctx context.Context, f Forker, snap *Snapshot, cut session.Seq,
 	}
 	var err error
 	if cut != session.None {
-		if h.Parent.Link, err = f.LinkAt(ctx, src.ID, cut); err != nil {
+		if h.Parent.Link, err = f.LinkAt(ctx, src.ID, cut); err == nil {
+			h.Parent.Trail, err = f.Trail(ctx, src.ID, cut)
+		}
+		if err != nil {
 			return h, fmt.Errorf("store: fork of %s at %d: %w", src.ID, cut, err)
 		}
 		last, err := snap.Prefix.At(cut)

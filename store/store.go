@@ -196,6 +196,9 @@ type Forker interface {
 	CreateFork(ctx context.Context, h session.Header, own []session.Event) error
 	// LinkAt returns the link of the stored event at seq, and syncs the source up to it.
 	LinkAt(ctx context.Context, id session.ID, seq session.Seq) (session.Link, error)
+	// Trail returns the links of some stored events before seq, ascending, for the header of a fork there (session.Parent).
+	// There are few, however long the log, and none before the part that seq is in. The result is not nil.
+	Trail(ctx context.Context, id session.ID, seq session.Seq) ([]session.Waypoint, error)
 }
 
 // Taker takes in a session that was made elsewhere.

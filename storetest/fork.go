@@ -14,6 +14,7 @@ import (
 
 var forkTests = []test{
 	{"LinkAt", forkLinkAt},
+	{"Trail", forkTrail},
 	{"Pointer", forkPointer},
 	{"OfForkOfFork", forkChain},
 	{"EmptySource", forkEmpty},
@@ -37,6 +38,8 @@ func (s *suite) childHeader(child, parent session.ID, at session.Seq) session.He
 	if at != session.None {
 		var err error
 		h.Parent.Link, err = s.forker().LinkAt(s.ctx, parent, at)
+		s.ok(err)
+		h.Parent.Trail, err = s.forker().Trail(s.ctx, parent, at)
 		s.ok(err)
 	}
 	return h
@@ -79,6 +82,39 @@ func forkLinkAt(s *suite) {
 	_, err := f.LinkAt(s.ctx, "nobody", 0)
 	s.is(err, store.ErrNotFound, "LinkAt")
 	s.append(w, talk(158, 1)...)
+}
+
+// forkTrail: a trail has links of the part that the seq is in, few, in order.
+func forkTrail(s *suite) {
+	f := s.forker()
+	all := append(golden(), talk(8, 500)...)
+	s.stored("base", all[:300]...)
+	s.append(s.open("base"), all[300:]...)
+	s.fork("kids", "base", 400, all)
+	for _, c := range []struct {
+		id       session.ID
+		seq      session.Seq
+		from, to session.Seq
+	}{{"base", 0, 0, 0}, {"base", 1, 0, 1}, {"base", 9, 0, 9}, {"base", 507, 0, 507}, {"kids", 400, 0, 400}, {"kids", 77, 0, 77}, {"kids", 401, 401, 401}} {
+		trail, err := f.Trail(s.ctx, c.id, c.seq)
+		s.ok(err)
+		if trail == nil || len(trail) > 64 {
+			s.Errorf("the trail of %s at %d has %d links, nil: %v", c.id, c.seq, len(trail), trail == nil)
+		}
+		from := c.from
+		for _, w := range trail {
+			if w.Seq < from || w.Seq >= c.to {
+				s.Errorf("the trail of %s at %d has %d", c.id, c.seq, w.Seq)
+				continue
+			}
+			from = w.Seq + 1
+			if want := posAfter(all[:w.Seq+1]).Link; w.Link != want {
+				s.Errorf("the trail of %s at %d has the link %s of %d, want %s", c.id, c.seq, w.Link, w.Seq, want)
+			}
+		}
+	}
+	_, err := f.Trail(s.ctx, "nobody", 0)
+	s.is(err, store.ErrNotFound, "Trail")
 }
 
 func forkPointer(s *suite) {
