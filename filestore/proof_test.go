@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
 )
 
 // kin is a session of 30 events in two lives, a fork at 21 of it, and a fork of that at 24.
@@ -469,5 +471,31 @@ func TestTornBelowAFork(t *testing.T) {
 		if err == nil {
 			w.Close()
 		}
+	}
+}
+
+// While the repair of a fork hands over what it begins with, nobody purges or collects: they would take what is unfinished for a dead one's.
+func TestRepairHandsOverUnderTheLock(t *testing.T) {
+	k := newKin(t)
+	k.goOn(t, 3)
+	met := 0
+	s := openStore(t, k.s.root, vfs.Around(unsynced, func(c *vfs.Call, do func() error) error {
+		if strings.Contains(c.Name, handingOver) {
+			met++
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if lock, err := k.s.lockStore(ctx, true); !errors.Is(err, context.Canceled) {
+				t.Errorf("%v of %s: who purges has the lock: %v", c.Op, c.Name, err)
+				lock.Close()
+			}
+		}
+		return do()
+	}))
+	must[store.Repair](t)(s.Repair(t.Context(), "child", false))
+	if met == 0 {
+		t.Error("nothing was handed over")
+	}
+	if n := k.healthy(t, "repaired", "child"); n != 5 {
+		t.Errorf("%d marks", n)
 	}
 }

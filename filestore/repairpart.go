@@ -80,7 +80,7 @@ func (r *repair) inherited(ctx context.Context, h session.Header, l *logScan, ki
 		}
 		switch {
 		case until > from:
-			err = r.s.bequeath(ctx, dir, id, until, r.dir)
+			err = r.handDown(ctx, dir, id, until)
 		default:
 			err = r.s.mkdirAll(mine)
 		}
@@ -97,6 +97,16 @@ func (r *repair) inherited(ctx context.Context, h session.Header, l *logScan, ki
 		r.rep.Kept, r.rep.Written = append(r.rep.Kept, part.rep.Kept...), append(r.rep.Written, part.rep.Written...)
 	}
 	return err
+}
+
+// handDown is bequeath for a repair: no purge takes away meanwhile what is handed over, or, as a dead one's, what it is handed over in.
+func (r *repair) handDown(ctx context.Context, from string, id session.ID, end session.Seq) error {
+	lock, err := r.s.shareStore(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	return r.s.bequeath(ctx, from, id, end, r.dir)
 }
 
 // sameParts returns the directories of other sessions that were handed the same part of id as one with the header h, and hold all of it:
