@@ -176,9 +176,9 @@ func (s *Store) parted(ctx context.Context, h session.Header, id session.ID, dir
 	switch {
 	case ok && !last.lost && last.link == e.link:
 		return end, nil
-	case !ok && (other || last.lost):
+	case !ok && (other || last.lost) && dir != s.homes(id, h.ID)[0]:
 		return from, nil
-	case !ok:
+	case !ok: // nobody tells; of what it was handed its links do
 		return end, nil
 	}
 	v := m.view()
@@ -248,6 +248,8 @@ func (s *Store) cutOther(ctx context.Context, l *logScan) error {
 			return err
 		}
 		until = min(until, n)
+	} else if l.owner == l.hdr.ID {
+		return nil // nobody tells; of what it was handed its links do
 	}
 	if until == n && !l.other {
 		return nil

@@ -499,3 +499,49 @@ func TestRepairHandsOverUnderTheLock(t *testing.T) {
 		t.Errorf("%d marks", n)
 	}
 }
+
+// The same where two parts, one behind the other, are gone: what follows the first of them stands in the second of the other session.
+func TestTwoPartsGone(t *testing.T) {
+	k := newKin(t)
+	src, _, err := k.s.readHeader(k.s.dir("grandchild"), "grandchild")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := must[session.Header](t)(childHeader(t.Context(), k.s, src, "late", 28))
+	if err := k.s.CreateFork(t.Context(), h, by("late", 29, 1)); err != nil {
+		t.Fatal(err)
+	}
+	k.logs["late"] = append(k.logs["grandchild"][:29:29], by("late", 29, 1)...)
+	for _, id := range []session.ID{subject, "child"} {
+		if err := k.s.Trash(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		if p := k.s.Purge(t.Context(), []session.ID{id}); p[0].Err != nil {
+			t.Fatal(p[0].Err)
+		}
+	}
+	for _, gone := range [][]session.ID{{"grandchild"}, {"late"}, {"late", "grandchild"}} {
+		want := 0
+		if len(gone) == 2 {
+			want = 25 // nobody has them
+		}
+		for _, id := range gone {
+			if err := os.RemoveAll(filepath.Join(k.s.dir(id), inheritedDir)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, id := range gone {
+			sal := must[*store.Snapshot](t)(k.s.Salvage(t.Context(), id))
+			if n := wantMended(t, "shown before the repair", collect(t, sal.Prefix), k.logs[id]); n != want {
+				t.Errorf("%v: %d of %s are not shown, want %d", gone, n, id, want)
+			}
+			sal.Close()
+			if rep := must[store.Repair](t)(k.s.Repair(t.Context(), id, false)); store.Records(rep.Lost) != want {
+				t.Errorf("%v: %s: %+v", gone, id, rep)
+			}
+			if n := k.healthy(t, "repaired", id); n != want {
+				t.Errorf("%v: %d of %s are lost, want %d", gone, n, id, want)
+			}
+		}
+	}
+}

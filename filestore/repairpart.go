@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
 	"github.com/strandline-dev/strandline/record"
 	"github.com/strandline-dev/strandline/session"
 	"github.com/strandline-dev/strandline/store"
+	"github.com/strandline-dev/strandline/vfs"
 )
 
 // inherited repairs, in the part of l.whose that the session begins with, what is this session's own copy. What is in the
@@ -48,7 +50,7 @@ func (r *repair) inherited(ctx context.Context, h session.Header, l *logScan, ki
 		}
 		m.aside = append([]string{filepath.Join(mine, damagedName)}, same...)
 	}
-	if link, ok, err := r.s.partLink(h, id); err != nil {
+	if link, ok, err := r.s.linkBehind(ctx, h, id, kin, l.check); err != nil {
 		return err
 	} else if ok {
 		m.last = &link
@@ -112,7 +114,7 @@ func (r *repair) handDown(ctx context.Context, from string, id session.ID, end s
 // sameParts returns the directories of other sessions that were handed the same part of id as one with the header h, and hold all of it:
 // every record, each following the one before, up to the link that says where the part of h ends.
 func (s *Store) sameParts(ctx context.Context, h session.Header, id session.ID, kin []relative, check func(*record.Raw) (string, error)) ([]string, error) {
-	want, ok, err := s.partLink(h, id)
+	want, ok, err := s.linkBehind(ctx, h, id, kin, check)
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -146,4 +148,29 @@ func (s *Store) sameParts(ctx context.Context, h session.Header, id session.ID, 
 		}
 	}
 	return out, nil
+}
+
+// linkBehind is partLink also where the part behind that of id is gone from h, if another session was left the same.
+func (s *Store) linkBehind(ctx context.Context, h session.Header, id session.ID, kin []relative, check func(*record.Raw) (string, error)) (link session.Link, ok bool, err error) {
+	link, ok, err = s.partLink(h, id)
+	i := slices.IndexFunc(h.Parent.Spans, func(sp session.OriginSpan) bool { return sp.ID == id })
+	if ok || err != nil || i < 0 || i == len(h.Parent.Spans)-1 {
+		return link, ok, err
+	}
+	dirs, err := s.sameParts(ctx, h, h.Parent.Spans[i+1].ID, kin, check)
+	for _, dir := range dirs {
+		names, err := s.segmentNames(dir)
+		if err != nil || len(names) == 0 || names[0].first != h.Parent.Spans[i].End {
+			return link, false, unlessBad(err)
+		}
+		err = s.withText(names[0].in(dir), func(f vfs.File) error {
+			head, _, err := readSegmentHead(f)
+			link, ok = head.Prev, err == nil
+			return err
+		})
+		if ok || unlessBad(err) != nil {
+			return link, ok, unlessBad(err)
+		}
+	}
+	return link, false, err
 }
