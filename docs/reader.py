@@ -252,11 +252,15 @@ class Log:
         self.part = None
 
     def taken(self, spans, i):
-        """How the i-th part was taken from its session, as the header says of the session that logged the next part: (link,
-        trail or None, time)."""
+        """How the i-th part was taken from its session: (link, trail or None, time). The header says that itself, or else that of
+        the session that logged the next part."""
+        h, end = self.header, spans[i]["end"]
+        trail = h["parent"].get("trail")
+        ends = [w["link"] for w in trail or [] if w["seq"] == end - 1]
         if i + 1 == len(spans):
-            h = self.header
-            return h["parent"]["link"], h["parent"].get("trail"), h["createdAt"]
+            ends = [h["parent"]["link"]]
+        if ends:
+            return ends[0], trail, h["createdAt"]
         for home in ("sessions", "trash"):
             try:
                 with open(os.path.join(self.root, home, spans[i + 1]["id"], "session.json"), "rb") as f:
@@ -307,7 +311,7 @@ class Log:
                 else:
                     starts += [(begin, begin), (head.get("first", begin),) * 2]
         known, other = first - 1, end
-        for seq, want in [(w["seq"], w["link"]) for w in trail] + [(end - 1, link)]:
+        for seq, want in [(w["seq"], w["link"]) for w in trail if first <= w["seq"] < end - 1] + [(end - 1, link)]:
             r, behind = there.get(seq), there.get(seq + 1)
             if r and (r.link == want or r.type != "session/lost" and behind and behind.link == next_link(want, behind.body)):
                 known = seq

@@ -99,8 +99,17 @@ func (s *Store) guessHeader(ctx context.Context, id session.ID, kin []relative) 
 	}
 	switch {
 	case known && at.link == h.Parent.Link: // so it is there, and so is what leads to it
-		if h.Parent.Trail, err = s.trailOf(ctx, id, h.Parent); err != nil {
+		trail, err := s.trailOf(ctx, id, h.Parent)
+		if err != nil {
 			return h, nil, err
+		}
+		h.Parent.Trail = trail
+		if was != nil && slices.Equal(was.Spans, h.Parent.Spans) && was.Trail != nil && len(trail) > 0 {
+			i := slices.IndexFunc(was.Trail, func(w session.Waypoint) bool { return w.Seq >= trail[0].Seq })
+			if i < 0 {
+				i = len(was.Trail)
+			}
+			h.Parent.Trail = slices.Concat(was.Trail[:i], trail)
 		}
 	case was != nil && slices.Equal(was.Spans, h.Parent.Spans):
 		h.Parent.Trail = was.Trail

@@ -426,8 +426,8 @@ func (m *mend) least(due session.Seq) session.Seq {
 	return max(due, m.floor)
 }
 
-// recall takes the files of damaged/ that begin in a lack: where a repair died between two of its steps they are all
-// there is.
+// recall takes the files of damaged/ that begin where a lack does: where a repair died between two of its steps they are all
+// there is. One that begins behind that follows nothing, and may be of what the session was before it lost its end and went on.
 func (m *mend) recall(ctx context.Context, holes []lack) error {
 	used := map[session.Seq]bool{}
 	for _, src := range m.used() {
@@ -436,7 +436,7 @@ func (m *mend) recall(ctx context.Context, holes []lack) error {
 	filled := map[int]bool{}
 	for _, src := range slices.Backward(m.kept) { // the last that was set aside
 		i := sort.Search(len(holes), func(i int) bool { return holes[i].Last >= src.first })
-		if i == len(holes) || !src.ours || src.first < holes[i].First || used[src.first] || filled[i] {
+		if i == len(holes) || !src.ours || src.first != holes[i].First || used[src.first] || filled[i] {
 			continue
 		}
 		limit := holes[i].Last + 1

@@ -65,13 +65,8 @@ func forkHeader(ctx context.Context, s *Store, id session.ID, cut session.Seq) (
 func childHeader(ctx context.Context, s *Store, parent session.Header, id session.ID, cut session.Seq) (session.Header, error) {
 	h := testHeader(id)
 	h.Kind, h.SeedLength = session.KindFork, cut+1
-	link, err := s.LinkAt(ctx, parent.ID, cut)
-	if err != nil {
-		return h, err
-	}
-	trail, err := s.Trail(ctx, parent.ID, cut)
-	h.Parent = &session.Parent{ID: parent.ID, Seq: cut, Link: link, Spans: parent.Spans(cut + 1), Trail: trail}
-	return h, err
+	h.Parent = &session.Parent{ID: parent.ID, Seq: cut, Spans: parent.Spans(cut + 1)}
+	return h, store.Trace(ctx, s, parent, &h)
 }
 
 var scenarios = []scenario{

@@ -88,17 +88,18 @@ func (s *Store) proofs(kin []relative, id session.ID) ([]proof, error) {
 	return out, nil
 }
 
-// takenFrom returns how the part of id in p, which is in a header of that time, was taken from id: the header of the session that logged
-// the next part says that.
+// takenFrom returns how the part of id in p, which is in a header of that time, was taken from id: p says that itself, or if it has no
+// trail, and the part is not the last, the header of the session that logged the next part.
 func (s *Store) takenFrom(id session.ID, p *session.Parent, created int64) (ending, bool) {
 	i := slices.IndexFunc(p.Spans, func(sp session.OriginSpan) bool { return sp.ID == id })
-	if i < 0 || i == len(p.Spans)-1 {
-		return ending{p.Link, p.Trail, created}, i >= 0
+	if link, trail, ok := p.Ending(id); ok || i < 0 {
+		return ending{link, trail, created}, ok
 	}
 	next := p.Spans[i+1].ID
 	for _, dir := range []string{s.dir(next), s.trash(next)} {
 		if h, bad, err := s.readHeader(dir, next); err == nil && bad == nil && h.Parent != nil {
-			return ending{h.Parent.Link, h.Parent.Trail, h.CreatedAt}, true
+			link, trail, ok := h.Parent.Ending(id)
+			return ending{link, trail, h.CreatedAt}, ok
 		}
 	}
 	return ending{}, false

@@ -545,3 +545,28 @@ func TestTwoPartsGone(t *testing.T) {
 		}
 	}
 }
+
+// What an earlier repair set aside is not taken where it follows nothing.
+func TestSetAsideFollowsNothing(t *testing.T) {
+	k := newKin(t)
+	dir := k.s.dir(subject)
+	if err := os.Mkdir(filepath.Join(dir, damagedName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, segmentName(10)), filepath.Join(dir, damagedName, segmentName(10))); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(k.first(t)), "\n")
+	if err := os.WriteFile(filepath.Join(dir, segmentName(0)), []byte(strings.Join(lines[:6], "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rep := must[store.Repair](t)(k.s.Repair(t.Context(), subject, false))
+	if want := []store.Span{{First: 5, Last: 21}}; !slices.Equal(rep.Lost, want) {
+		t.Errorf("lost %v, want %v", rep.Lost, want)
+	}
+	for _, id := range []session.ID{"child", "grandchild"} {
+		if n := k.healthy(t, "repaired", id); n != 17 {
+			t.Errorf("%s has %d marks", id, n)
+		}
+	}
+}

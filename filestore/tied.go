@@ -33,12 +33,12 @@ func (s *Store) tied(ctx context.Context, h session.Header, from, to session.Seq
 	return true, nil
 }
 
-// partLink returns the link at the end of the part of id in h, as what follows says it.
+// partLink returns the link at the end of the part of id in h, as h or what follows the part says it.
 func (s *Store) partLink(h session.Header, id session.ID) (link session.Link, ok bool, err error) {
 	spans := h.Parent.Spans
 	i := slices.IndexFunc(spans, func(sp session.OriginSpan) bool { return sp.ID == id })
-	if i < 0 || i == len(spans)-1 {
-		return h.Parent.Link, i >= 0, nil
+	if link, _, ok := h.Parent.Ending(id); ok || i < 0 {
+		return link, ok, nil
 	}
 	dir, names, err := s.locate(spans[i+1].ID, h.ID)
 	if err != nil || len(names) == 0 || names[0].first != spans[i].End {

@@ -51,10 +51,7 @@ func (h *Handle) saveFork(ctx context.Context) (session.ID, error) {
 	}
 	child := childHeader(h.header, common-1, store.ForkOptions{Child: h.k.opt.NewID(), Now: h.k.opt.Now()})
 	if common > 0 {
-		if child.Parent.Link, err = f.LinkAt(ctx, h.header.ID, common-1); err == nil {
-			child.Parent.Trail, err = f.Trail(ctx, h.header.ID, common-1)
-		}
-		if err != nil {
+		if err := store.Trace(ctx, f, h.header, &child); err != nil {
 			return "", err
 		}
 		last, err := p.At(common - 1)

@@ -144,6 +144,9 @@ func TestLaterMinor(t *testing.T) {
 			if what == "packing" && strings.Contains(l, `"first":22,`) {
 				continue // the first line of the segment before stands for both: it has the same unknown members
 			}
+			if head, rest, ok := strings.Cut(l, laterHead); ok && what == "packing" && strings.HasPrefix(head, `{"strandline":`) {
+				l = laterHead + rest[:strings.LastIndex(rest, `"sum"`)] // who joins says where lives began, before what is not known
+			}
 			if !strings.Contains(text, l) {
 				t.Errorf("%s: not byte for byte any more: %s", what, l)
 			}

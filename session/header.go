@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -50,8 +51,8 @@ type Parent struct {
 	Spans []OriginSpan `json:"spans"`
 	// Activity is the activity time at the fork point, so that a list does not need the parent.
 	Activity int64 `json:"activity,omitzero"`
-	// Trail holds links at some seqs before Seq, ascending, all in the last of Spans. It tells what was forked from what
-	// its session wrote there later, should the record at Seq be lost. nil: that was not noted.
+	// Trail holds links at some seqs before Seq, ascending: of records in each of Spans, and of the last one in each. It tells
+	// what was forked from what a session wrote there later, should the record at the end be lost. nil: that was not noted.
 	Trail []Waypoint `json:"trail,omitzero"`
 
 	Extra jsontext.Value `json:",embed"` // members this version does not know; kept
@@ -153,6 +154,68 @@ func (h Header) Spans(n Seq) []OriginSpan {
 	return out
 }
 
+// maxTrail is how many links a trail has at most besides those at the ends of spans.
+const maxTrail = 64
+
+// Trail returns the trail of a child that is forked at seq, where own are the links of the part that seq is in. What comes
+// before that part is what h says of it; of too many the oldest are left out, and none at the end of a span.
+func (h Header) Trail(seq Seq, own []Waypoint) []Waypoint {
+	out := []Waypoint{}
+	spans := h.Spans(seq + 1)
+	last := Seq(0) // where the part that seq is in begins
+	if n := len(spans); n > 1 {
+		last = spans[n-2].End
+	}
+	if p := h.Parent; p != nil && p.Trail != nil {
+		for _, w := range append(slices.Clip(p.Trail), Waypoint{p.Seq, p.Link}) {
+			if w.Seq < last {
+				out = append(out, w)
+			}
+		}
+	}
+	for _, w := range own {
+		if w.Seq >= last && w.Seq < seq {
+			out = append(out, w)
+		}
+	}
+	over := len(out) - len(spans) - maxTrail
+	return slices.DeleteFunc(out, func(w Waypoint) bool {
+		if over <= 0 || slices.ContainsFunc(spans, func(sp OriginSpan) bool { return sp.End == w.Seq+1 }) {
+			return false
+		}
+		over--
+		return true
+	})
+}
+
+// Ending returns the link of the last record of the span of id, and the part of the trail that is in that span. ok is false if there is no
+// such link; links is nil if there is no trail.
+func (p *Parent) Ending(id ID) (link Link, links []Waypoint, ok bool) {
+	from := Seq(0)
+	for i, sp := range p.Spans {
+		if sp.ID != id {
+			from = sp.End
+			continue
+		}
+		if i == len(p.Spans)-1 {
+			link, ok = p.Link, true
+		}
+		if p.Trail != nil {
+			links = []Waypoint{}
+		}
+		for _, w := range p.Trail {
+			switch {
+			case w.Seq == sp.End-1:
+				link, ok = w.Link, true
+			case w.Seq >= from && w.Seq < sp.End:
+				links = append(links, w)
+			}
+		}
+		return link, links, ok
+	}
+	return link, nil, false
+}
+
 // Validate checks what every reader relies on.
 func (h Header) Validate() error {
 	var errs []error
@@ -186,12 +249,9 @@ func (h Header) Validate() error {
 			errs = append(errs, fmt.Errorf("spans end at %d, seedLength is %d", end, h.SeedLength))
 		}
 		from := Seq(0)
-		if n := len(p.Spans); n > 1 {
-			from = p.Spans[n-2].End
-		}
 		for _, w := range p.Trail {
 			if w.Seq < from || w.Seq >= p.Seq {
-				errs = append(errs, fmt.Errorf("the trail names %d, which is not behind the one before, or not in %d to %d", w.Seq, from, p.Seq-1))
+				errs = append(errs, fmt.Errorf("the trail names %d, which is not between the one before and %d", w.Seq, p.Seq))
 			}
 			from = w.Seq + 1
 		}

@@ -111,10 +111,7 @@ func childHeader(ctx context.Context, f Forker, snap *Snapshot, cut session.Seq,
 	}
 	var err error
 	if cut != session.None {
-		if h.Parent.Link, err = f.LinkAt(ctx, src.ID, cut); err == nil {
-			h.Parent.Trail, err = f.Trail(ctx, src.ID, cut)
-		}
-		if err != nil {
+		if err := Trace(ctx, f, src, &h); err != nil {
 			return h, fmt.Errorf("store: fork of %s at %d: %w", src.ID, cut, err)
 		}
 		last, err := snap.Prefix.At(cut)
@@ -125,6 +122,17 @@ func childHeader(ctx context.Context, f Forker, snap *Snapshot, cut session.Seq,
 	}
 	h.Parent.Activity, err = session.LastActivityBefore(snap.Prefix, cut+1, h.CreatedAt)
 	return h, err
+}
+
+// Trace fills in the links of the header h, which names a seq of the session of src that it is forked at.
+func Trace(ctx context.Context, f Forker, src session.Header, h *session.Header) error {
+	link, err := f.LinkAt(ctx, src.ID, h.Parent.Seq)
+	if err != nil {
+		return err
+	}
+	trail, err := f.Trail(ctx, src.ID, h.Parent.Seq)
+	h.Parent.Link, h.Parent.Trail = link, src.Trail(h.Parent.Seq, trail)
+	return err
 }
 
 // childEvents returns what stands in the child's first file: closers, if the cut lies in a turn, and the
