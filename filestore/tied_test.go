@@ -210,3 +210,17 @@ func followFrom(t *testing.T, s *Store, id session.ID, from session.Seq) (out []
 		out = append(out, news.Events...)
 	}
 }
+
+// Who follows from behind what is damaged, and comes to where the log does not fit together, is told of the damage.
+func TestFollowingBehindDamage(t *testing.T) {
+	k := newKin(t)
+	k.cut(t) // the subject: up to 16
+	must[store.Repair](t)(k.s.Repair(t.Context(), subject, false))
+	if err := flipAt(filepath.Join(k.s.dir(subject), segmentName(0)), 300); err != nil {
+		t.Fatal(err)
+	}
+	got, err := followFrom(t, k.s, "child", 21) // a mark, and behind it what does not follow it
+	if !errors.Is(err, store.ErrDamaged) {
+		t.Errorf("%d events, %v", len(got), err)
+	}
+}

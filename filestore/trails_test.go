@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -244,6 +245,21 @@ func (f *grove) read() {
 	}
 }
 
+// reader checks the same of docs/reader.py.
+func (f *grove) reader(run bool) {
+	f.t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil || !run {
+		return
+	}
+	for _, id := range f.ids() {
+		if !f.gone[id] {
+			_, _, got := readerSays(f.t, python, f.s, id)
+			f.mended(id, "docs/reader.py", got)
+		}
+	}
+}
+
 // Many sessions and forks of forks, small segments and many lives, each of which may go back to what it was, go on, be packed, repaired,
 // deleted, in any order: no fork ever has an event that is not its own, and at the end one repair of each, parents first, makes all healthy.
 func TestTrailsOfATree(t *testing.T) {
@@ -301,12 +317,14 @@ func TestTrailsOfATree(t *testing.T) {
 				}
 				f.read()
 			}
+			f.reader(seed < uint64(seeds/8))
 			for _, id := range append(f.ids()[len(f.ids())-1:], f.ids()...) { // the subject first; forks by age
 				if !f.gone[id] {
 					f.repair(id)
 				}
 			}
 			f.read()
+			f.reader(seed < uint64(seeds/8))
 			for _, id := range f.ids() {
 				if f.gone[id] {
 					continue

@@ -379,7 +379,7 @@ func (w *feed) judge(ctx context.Context) error {
 				return err
 			}
 		}
-		if !same {
+		if !same && (l.pos.Next >= w.due || len(l.damage) == 0) { // else it may be there, behind what is damaged
 			return &store.ReplacedError{ID: w.id, Next: w.due}
 		}
 	}
