@@ -159,7 +159,7 @@ func (k *pastKin) read(at string) {
 // an event that is not its own, though no time tells; one repair of each session ends healthy; and a fork loses no event that its parent
 // still has, if the lives since are not more than a trail tells of. STRANDLINE_TRAIL_SEEDS tries more.
 func TestTrailTells(t *testing.T) {
-	seeds := 60
+	seeds := 20
 	if n, err := strconv.Atoi(os.Getenv("STRANDLINE_TRAIL_SEEDS")); err == nil {
 		seeds = n
 	}
@@ -173,7 +173,7 @@ func TestTrailTells(t *testing.T) {
 					t.Log(k.did.String())
 				}
 			}()
-			if k.python, _ = exec.LookPath("python3"); seed >= uint64(seeds/15) {
+			if k.python, _ = exec.LookPath("python3"); seed >= uint64(seeds/20) {
 				k.python = ""
 			}
 			left, since := k.history()

@@ -263,7 +263,7 @@ func (f *grove) reader(run bool) {
 // Many sessions and forks of forks, small segments and many lives, each of which may go back to what it was, go on, be packed, repaired,
 // deleted, in any order: no fork ever has an event that is not its own, and at the end one repair of each, parents first, makes all healthy.
 func TestTrailsOfATree(t *testing.T) {
-	seeds := 25
+	seeds := 8
 	if n, err := strconv.Atoi(os.Getenv("STRANDLINE_TRAIL_SEEDS")); err == nil {
 		seeds = n
 	}
